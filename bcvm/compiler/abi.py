@@ -1,0 +1,71 @@
+"""The borders inside native code: what drivers, kernels, stubs and run-time support agree on. All words are 64 bit.
+
+Kernel      int32 kernel(Context *ctx, const int64 *operands, const int64 *sizes, int64 lo, int64 hi)
+            operands: for each operand, inputs first, then outputs: data pointer, then `rank` byte strides (rank is the
+            kernel's, the same for all its operands). lo..hi: the range of independent units to do; hi = -1 is all of them.
+            Returns 0, or an error code. Kernels take scratch from `alloc` and give it back.
+
+Driver      int32 driver(Context *ctx, const int64 *in, int64 *out)
+            in: the words of each Graph input in order:   Tensor: data, object, sizes[rank], byte strides[rank]
+                                                          Scalar: one word (int, float bits, 0/1)      PyObject: object
+            returns 0 and in `out` the words of each leaf of the returned tree: Tensor: object (a new reference to an ndarray, or to the
+            very object that came in); Tensor with `scalar`: the element's bits, low bytes first; Scalar: one word; PyObject: object (new reference)
+            returns k > 0: left at exit k - 1; `out` holds the words of each leaf of that exit's state:
+            Tensor: data, object (0, or the very object that came in; borrowed), base (0, the object | 1 that owns the data, or an arena buffer), sizes, strides
+            Scalar, PyObject: as above (borrowed).       The caller resets the arena after it has copied what it needs.
+
+Base        who owns a tensor's memory: 0 nobody to count (lives for the whole call), object | 1 a counted Python object, otherwise an arena
+            buffer: the data pointer that `alloc` returned, 64-byte aligned, reference count in the word at -64, size class in that at -56.
+
+Context     one per activation (a worker thread has its own); words below.
+Generated code refers to no symbol outside itself: everything is reached through the table of the Context.
+"""
+from __future__ import annotations
+
+# Words of the Context.
+CTX_TABLE = 0        # pointer to the process-wide table of function addresses, indexed by TABLE
+CTX_KERNELS = 1      # pointer to the kernel slots
+CTX_BUMP = 2         # arena: next free byte, end of the chunk
+CTX_END = 3
+CTX_CHUNKS = 4       # arena: list of chunks
+CTX_COUNTERS = 5     # pointer to this function's counters (words)
+CTX_INTERRUPT = 6    # pointer to a word that is not 0 when a signal waits
+CTX_FREE = 16        # free-list heads, one per size class
+SIZE_CLASSES = 48
+CTX_WORDS = CTX_FREE + SIZE_CLASSES
+
+# Functions reached through CTX_TABLE. (name, LLVM type of the function)
+P = "ptr"
+TABLE: tuple[tuple[str, str], ...] = (
+    ("alloc", "ptr (ptr, i64)"),               # (ctx, bytes) -> arena buffer with count 1, or null
+    ("retain", "void (i64)"),                  # (base)
+    ("release", "void (ptr, i64)"),            # (ctx, base)
+    ("collapse", "void (ptr, ptr, i64, i64)"),  # (operands, sizes, count, rank): merges dims that lie contiguous in all operands, in place, right-aligned
+    ("memcpy", "ptr (ptr, ptr, i64)"),
+    ("memset", "ptr (ptr, i32, i64)"),
+    ("new_array", "ptr (ptr, i64, i64, ptr)"),  # (ctx, NumPy type number, rank, sizes) -> new C-contiguous ndarray or null (error cleared)
+    ("view_array", "ptr (ptr, i64, i64, ptr, ptr, ptr, ptr)"),  # (ctx, NumPy type number, rank, sizes, strides, data, owner object) -> ndarray view or null
+    ("malloc", "ptr (i64)"),
+    ("free", "void (ptr)"),
+    ("Py_IncRef", "void (ptr)"),
+    ("Py_DecRef", "void (ptr)"),
+    # libm, for what has no vector form
+    *((f, "double (double)") for f in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "cbrt")),
+    *((f, "double (double, double)") for f in ("pow", "fmod", "atan2", "hypot")),
+)
+INDEX: dict[str, int] = {name: i for i, (name, _) in enumerate(TABLE)}
+TYPE: dict[str, str] = dict(TABLE)
+
+# Offsets in CPython and NumPy objects; probed at import of the compiler and refused on a mismatch (see entry stubs).
+OB_TYPE = 8
+ARRAY_DATA, ARRAY_ND, ARRAY_DIMS, ARRAY_STRIDES, ARRAY_BASE, ARRAY_DESCR, ARRAY_FLAGS = 16, 24, 32, 40, 48, 56, 64
+
+# NumPy type numbers of new_array.
+TYPE_NUMBER = {"bool": 0, "int8": 1, "uint8": 2, "int16": 3, "uint16": 4, "int32": 5, "uint32": 6, "int64": 7, "uint64": 8,
+               "float32": 11, "float64": 12, "complex64": 14, "complex128": 15, "float16": 23}
+
+
+def llvm_type(dtype: str) -> str:
+    """The LLVM type that holds an element in memory; bool is a byte of 0 or 1."""
+    return {"bool": "i8", "int8": "i8", "uint8": "i8", "int16": "i16", "uint16": "i16", "int32": "i32", "uint32": "i32", "int64": "i64", "uint64": "i64",
+            "float16": "half", "bfloat16": "bfloat", "float32": "float", "float64": "double"}[dtype]

@@ -1,0 +1,38 @@
+"""What the CPU can do, asked once from LLVM: lanes, FMA, registers. Code is generated for the machine it runs on."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+
+@dataclass(frozen=True)
+class Target:
+    """vector_bytes: 64 (AVX-512), 32 (AVX2), 16 (baseline). registers: vector registers."""
+
+    cpu: str
+    features: str
+    vector_bytes: int
+    registers: int
+    fma: bool
+
+    @property
+    def avx512(self) -> bool:
+        return self.vector_bytes == 64
+
+    def lanes(self, itemsize: int) -> int:
+        return self.vector_bytes // itemsize
+
+
+@lru_cache(maxsize=None)
+def host(limit: str = "") -> Target:
+    """This machine's target. limit: '' (all it has), 'avx2', 'baseline': for tests of the other forms."""
+    import llvmlite.binding as llvm
+    cpu = llvm.get_host_cpu_name()
+    has = dict(llvm.get_host_cpu_features())
+    avx512 = all(has.get(f) for f in ("avx512f", "avx512vl", "avx512dq", "avx512bw")) and not limit
+    avx2 = has.get("avx2", False) and has.get("fma", False) and limit != "baseline"
+    if avx512:
+        features = ",".join(("+" if on else "-") + name for name, on in has.items()) + ",-prefer-256-bit"
+        return Target(cpu, features, 64, 32, True)
+    features = "+avx2,+fma,+f16c,+bmi,+bmi2" if avx2 else "+sse2"
+    return Target("haswell" if avx2 else "x86-64", features, 32 if avx2 else 16, 16, avx2)
