@@ -165,6 +165,8 @@ class OpBuilder(Protocol):
     # -- asking
     def is_tensor(self, v: Any) -> bool: ...
     def is_none(self, v: Any) -> bool: ...
+    def is_scalar(self, v: Any) -> bool: ...            # a Python bool, int or float, run-time or constant
+    def is_sequence(self, v: Any) -> bool: ...          # a tuple or list value
     def dtype(self, v: Any) -> str: ...                 # of a tensor, or 'int' | 'float' | 'bool' for a Python scalar
     def rank(self, v: Any) -> int: ...
     def dims(self, v: Any) -> tuple[Dim, ...]: ...
@@ -173,11 +175,13 @@ class OpBuilder(Protocol):
     def axis(self, v: Any, rank: int) -> int: ...       # constant, normalised; out of range runs in the interpreter (which raises)
     def axes(self, v: Any, rank: int) -> tuple[int, ...]: ...  # None is all axes; an int or a tuple
     def unsupported(self, reason: str) -> "Any": ...    # raises errors.Unsupported
+    def require(self, how: str, a: Dim, b: Dim, message: str) -> None: ...  # as ShapeContext.require: where it fails at run time the interpreter takes over
 
     # -- building; each returns a value
     def op(self, name: str, *operands: Any, **attrs: Any) -> Any: ...  # any op of the table, dtype rule and shape rule applied
-    def cast(self, v: Any, dtype: str) -> Any: ...
+    def cast(self, v: Any, dtype: str) -> Any: ...                     # a Python scalar becomes a tensor of rank 0
     def scalar(self, name: str, *operands: Any) -> Any: ...            # arithmetic on Python scalars, Python's semantics
+    def item(self, v: Any) -> Any: ...                                 # the Python scalar that a tensor of one element holds (other sizes: the error of the library)
     def size(self, v: Any, axis: int) -> Any: ...                      # an int value
     def int_of(self, d: Dim) -> Any: ...                               # an int value that holds a dim
     def dim_of(self, v: Any) -> Dim: ...                               # the dim that an int value holds
@@ -209,7 +213,7 @@ def binds(*names: str, method: str | Sequence[str] = (), attribute: str | Sequen
     instance, which arrives as the second argument) and as a tensor method or attribute of the library."""
     def add(fn: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
-            BINDINGS.setdefault(name.split(".")[0], {})[name] = fn
+            BINDINGS.setdefault(library or name.split(".")[0], {})[name] = fn
         lib = library or (names[0].split(".")[0] if names else "numpy")
         for m in (method,) if isinstance(method, str) else method:
             METHODS.setdefault(lib, {})[m] = fn

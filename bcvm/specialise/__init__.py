@@ -1,0 +1,67 @@
+"""Program and argument types -> typed SSA: names resolved, callees inlined, shapes symbolic."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bcvm.bytecode.program import BoundProgram
+from bcvm.specialise import builtins as _builtins  # noqa: F401  registers bindings
+from bcvm.specialise.calls import bind
+from bcvm.specialise.machine import Frame, Machine, Rebind
+from bcvm.specialise.ssa import Aggregate, Graph, Path, Root, Tree
+from bcvm.specialise.types import Const
+
+REBINDS = 64
+
+
+def specialise_call(bound: BoundProgram, args: Sequence[Any], keywords: Sequence[str], program_of: Callable[[Any], BoundProgram]) -> Graph:
+    """The graph of a call with arguments like these; the last ones are keywords of these names. Argument i is at ('arg', i)."""
+    def frame(m: Machine) -> Frame:
+        trees = [m.resolver.wrap(a, Path(Root("arg", i)), argument_name(bound, i, len(args), keywords)) for i, a in enumerate(args)]
+        split = len(args) - len(keywords)
+        return Frame(bound, 0, bind(m, bound, bound.function, trees[:split], dict(zip(keywords, trees[split:]))), [])
+    return _specialise(bound, frame, program_of)
+
+
+def specialise_continuation(bound: BoundProgram, pc: int, locals_: Sequence[Any], stack: Sequence[Any], iterators: Sequence[int], unset: Any,
+                            program_of: Callable[[Any], BoundProgram]) -> Graph:
+    """The graph of the rest of an activation from instruction pc. Argument i is the i-th of the locals, then of the stack; `unset` marks unset
+    locals. `iterators`: positions on the stack that hold an iterator over a range, given as three numbers: next item, stop, step."""
+    def frame(m: Machine) -> Frame:
+        trees: list[Tree] = []
+        for i, value in enumerate([*locals_, *stack]):
+            path = Path(Root("arg", i))
+            if value is unset:
+                m.resolver.guard("is", path, unset)
+                trees.append(None)
+            else:
+                trees.append(m.resolver.wrap(value, path, bound.program.locals[i] if i < len(locals_) else f"stack{i - len(locals_)}"))
+        flat, on_stack = trees[len(locals_):], []
+        while flat:
+            if len(on_stack) in iterators:
+                at, stop, step = flat[:3]
+                on_stack.append(Aggregate("iterator", (Aggregate("range", (at, stop, Const(m.builder.constant(step)))), at)))
+                del flat[:3]
+            else:
+                on_stack.append(flat.pop(0))  # type: ignore[arg-type]
+        return Frame(bound, pc, trees[:len(locals_)], on_stack)
+    return _specialise(bound, frame, program_of)
+
+
+def _specialise(bound: BoundProgram, make_frame: Callable[[Machine], Frame], program_of: Callable[[Any], BoundProgram]) -> Graph:
+    constants: dict[Path, Any] = {}
+    for _ in range(REBINDS):
+        m = Machine(bound.program.name, program_of, constants)
+        try:
+            return m.run((make_frame(m),))
+        except Rebind as e:
+            constants[e.path] = True
+    raise AssertionError("more scalars are needed as constants than a function has")
+
+
+def argument_name(bound: BoundProgram, index: int, count: int, keywords: Sequence[str]) -> str:
+    """The name of argument `index` in messages."""
+    if index >= count - len(keywords):
+        return keywords[index - (count - len(keywords))]
+    params = bound.program.params
+    return params[index].name if index < len(params) and params[index].kind != "star" else f"argument {index}"

@@ -20,13 +20,16 @@ Node ops and what the compiler must do for each (operands -> results):
                                                  result's dims, start is already normalised into range
                                                  reshape: dims are the result's; a view where strides allow, else a copy; `size` of both is equal (checked)
     dim       -> int                             attrs: dim. The int value of a Dim
+    const     -> Scalar                          attrs: value
     item      tensor (any rank, one element) -> Scalar   its only element; exits if the number of elements is not 1
     scalar    Scalars -> Scalar                  attrs: fn. add sub mul floordiv mod truediv pow neg abs not eq ne lt le gt ge and or xor shl shr
-                                                 min max int float bool sqrt exp log ... ; operands of one type unless fn converts. int add, sub, mul, neg,
+                                                 min max int float bool sqrt exp log floor ceil ..., wrap(i, n): i + n if i < 0 else i ; operands of one type unless fn converts. int add, sub, mul, neg,
                                                  pow, shl exit on overflow; a zero divisor exits; int(float) exits if not finite or too large
-    check     -> nothing                         attrs: how ('eq' 'le' 'lt' 'bcast'), a, b: Dims. Exits unless it holds ('bcast': equal, or one of them 1)
+    check     -> nothing                         attrs: how ('eq' 'le' 'lt' 'bcast' 'bcast_into'), a, b: Dims. Exits unless it holds ('bcast': equal, or one of them 1;
+                                                 'bcast_into': equal, or a is 1)
     guard     bool Scalar -> nothing             exits if false
-    fill      -> tensor                          a new tensor of the result's dims; attrs: value (number). Also operand Scalar -> filled with it
+    fill      -> tensor                          a new tensor of the result's dims and dtype, filled with attrs value (a number), or with its Scalar operand; a number
+                                                 among the operands of an op is a fill of rank 0, which costs no memory
     store     target view, value tensor or scalar (dtype already the target's; broadcasts to the target's dims)   effect. writes memory.
                                                  target and value may overlap; value is read as it was before the store
     copy      tensor -> tensor                   a fresh C-contiguous tensor
@@ -166,16 +169,34 @@ class Block:
     state: State | None = None
 
 
+class Root(tuple):  # type: ignore[type-arg]
+    """A path root. It may hold live objects of any kind: compared by identity."""
+
+    def __new__(cls, *items: Any) -> "Root":
+        return super().__new__(cls, items)
+
+    def __hash__(self) -> int:
+        return hash(tuple(i if isinstance(i, (str, int)) else id(i) for i in self))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Root) and len(self) == len(other) and all(a is b or isinstance(a, (str, int)) and a == b for a, b in zip(self, other))
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+
 @dataclass(frozen=True)
 class Path:
-    """Where an entry value is read: root ('arg', i) | ('closure', name) | ('global', name), then steps ('attr', name) |
-    ('item', key) of exact containers, or adapter steps. Read again at every call."""
+    """Where an entry value is read, again at every call. Roots: ('arg', i) the i-th argument of the call, ('closure', cell),
+    ('global', globals dict, builtins dict, name), ('const', object). Then steps: ('attr', name) or ('item', key), of exact
+    tuples, lists and dicts."""
 
-    root: tuple[Any, ...]
+    root: Root
     steps: tuple[tuple[Any, ...], ...] = ()
 
     def __str__(self) -> str:
-        out = str(self.root[-1])
+        kind, last = self.root[0], self.root[-1]
+        out = f"arg{last}" if kind == "arg" else last if isinstance(last, str) else getattr(last, "__qualname__", "captured")
         for kind, key in self.steps:
             out += f".{key}" if kind == "attr" else f"[{key!r}]"
         return out
@@ -184,7 +205,8 @@ class Path:
 @dataclass(frozen=True, eq=False)
 class Guard:
     """What must hold on entry. how: 'is' (the object at path is `value`), 'type' (exact type of a container), 'equal' (a guarded constant of
-    type and value), 'length' (of a tuple, list or dict), 'keys' (tuple of dict keys). Leaves in `Graph.inputs` are guarded by their type."""
+    type and value), 'length' (of a tuple, list or dict), 'keys' (tuple of dict keys), 'absent' (the instance dict of the object at path has no
+    such name). Leaves in `Graph.inputs` are guarded by their type."""
 
     how: str
     path: Path

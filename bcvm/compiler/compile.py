@@ -1,0 +1,113 @@
+"""Graph -> driver: clean-up, regions, liveness, emission. The result is text and requests; the caller compiles and publishes.
+
+    compiled = compile_graph(graph, table, target)     table.slot_for(key, make_source) -> slot of a kernel
+    module = compiled.module(stub_ir)                  one LLVM module: @driver, and what is put beside it
+"""
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from bcvm.compiler import optimise, regions
+from bcvm.compiler.driver import control
+from bcvm.compiler.driver.kernels_call import KernelRequest
+from bcvm.compiler.driver.values import Driver, rep_words
+from bcvm.compiler.liveness import analyse, find_owners
+from bcvm.compiler.region import KernelSource
+from bcvm.compiler.target import Target
+from bcvm.errors import CompileError
+from bcvm.specialise.ssa import Graph, Node, Return, State, Tree, tree_key
+
+
+class KernelTable(Protocol):
+    """Where kernels live. The same key always gives the same slot; `make` is called, now or later, if there is no kernel for it yet."""
+
+    def slot_for(self, key: Any, make: Callable[[], KernelSource]) -> int: ...
+
+
+@dataclass(eq=False)
+class CompiledGraph:
+    """driver_ir: the function @driver alone; declarations: the intrinsics it needs. exits: k -> (state, reason); the driver returns k + 1
+    there, and -1 when memory ran out. return_tree: None if the graph never returns. out_words: the words that `out` must have."""
+
+    graph: Graph
+    driver_ir: str
+    declarations: tuple[str, ...]
+    kernels: list[KernelRequest]
+    exits: list[tuple[State, str]]
+    return_tree: Tree
+    returns: bool
+    out_words: int
+    regions: list[regions.RegionCall]
+    steps: dict[str, float] = field(default_factory=dict)  # milliseconds per step
+
+    def module(self, *others: str, declarations: tuple[str, ...] = ()) -> str:
+        """The text of one module that also has these functions."""
+        return "\n".join([*dict.fromkeys(self.declarations + declarations), self.driver_ir, *others])
+
+    def drop_held(self, exit_id: int, out_address: int) -> None:
+        """After an exit: give back the objects that the driver owned when it left. Call it once what is needed was read from the state."""
+        words = sum(rep_words(v) for v in self.exits[exit_id][0].values())
+        count = ctypes.c_int64.from_address(out_address + 8 * words)
+        for i in range(count.value):
+            ctypes.pythonapi.Py_DecRef(ctypes.c_void_p(ctypes.c_uint64.from_address(out_address + 8 * (words + 1 + i)).value))
+        count.value = 0
+
+
+def compile_graph(graph: Graph, table: KernelTable, target: Target, on_step: Callable[[str, float, int], None] | None = None) -> CompiledGraph:
+    """Compile a specialisation. The graph is simplified in place. on_step(step name, milliseconds, ops that were fused).
+    CompileError or Unsupported: no native form; the call is interpreted."""
+    steps: dict[str, float] = {}
+    begun = time.perf_counter()
+
+    def step(name: str, fused: int = 0) -> None:
+        nonlocal begun
+        now = time.perf_counter()
+        steps[name] = (now - begun) * 1e3
+        begun = now
+        if on_step is not None:
+            on_step(name, steps[name], fused)
+
+    optimise.simplify(graph)
+    step("IR")
+    plan = regions.plan(graph)
+    calls = [s for block in graph.blocks for s in plan[block] if isinstance(s, regions.RegionCall)]
+    step("Fusion", sum(len(c.nodes) for c in calls if len(c.nodes) > 1))
+    flow = control.Flow(graph)
+    boxes = control.find_stack_boxes(flow, plan)
+    live = analyse(graph, plan, flow.order, boxes)
+    escaping = control.find_escaping(flow, plan, find_owners(graph, plan, flow.order, boxes))
+    driver = Driver(graph, target, table, live, escaping, boxes)
+    text = control.emit(driver, flow, plan)
+    step("Mapping")
+    tree, returns = _return_tree(graph)
+    reachable = set(flow.order)
+    calls = [s for block in graph.blocks if block in reachable for s in plan[block] if isinstance(s, regions.RegionCall)]
+    return CompiledGraph(graph, text, tuple(driver.e.declarations.values()), list(driver.requests.values()), driver.exits, tree, returns,
+                         driver.out_words, calls, steps)
+
+
+def _return_tree(graph: Graph) -> tuple[Tree, bool]:
+    """The tree that is returned; all returns of a graph have the same."""
+    trees = [b.end.tree for b in graph.blocks if isinstance(b.end, Return)]
+    if len({repr(tree_key(t)) for t in trees}) > 1:
+        raise CompileError(f"{graph.name} returns values of different types")
+    return (trees[0] if trees else None), bool(trees)
+
+
+def show_plan(compiled: CompiledGraph) -> str:
+    """The regions of a compiled graph, one a line, for people."""
+    out = [f"{compiled.graph.name}: {len(compiled.regions)} regions, {len(compiled.kernels)} kernels, {len(compiled.exits)} exits"]
+    for call in compiled.regions:
+        names = " ".join(_name(n) for n in call.nodes)
+        space = ",".join(map(str, call.space))
+        run = "" if call.reduce is None else f" reduce {call.reduce[0]}..{call.reduce[1] - 1}"
+        out.append(f"FUSE_START {call.policy}  {call.decision}  [{space}]{run} {call.spec.kind}: {names}")
+    return "\n".join(out)
+
+
+def _name(node: Node) -> str:
+    return str(node.attrs["op"].name) if node.op == "op" else node.op

@@ -1,0 +1,236 @@
+"""Calls of region kernels: operands laid out in the region's space, broadcasting and merging decided at run time."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bcvm.compiler.driver import dims, memory, states
+from bcvm.compiler.driver.values import Driver, TensorRep, contiguous_strides
+from bcvm.compiler.region import RegionInput, RegionOutput, RegionSpec, Step
+from bcvm.compiler.regions import RegionCall, dims_of, dtype_of, kernel_rank
+from bcvm.shapes.dim import Dim
+from bcvm.specialise.ssa import Value
+from bcvm.specialise.types import Tensor
+
+
+@dataclass(frozen=True)
+class KernelRequest:
+    """A kernel that the driver calls. key: what it is, shared by all who need the same. spec: a RegionSpec, or a library call's description."""
+
+    key: Any
+    spec: Any
+    slot: int
+
+
+def request(d: Driver, spec: RegionSpec) -> int:
+    """The slot of a region's kernel."""
+    from bcvm.compiler.kernels.region import generate
+    return request_kernel(d, spec, lambda: generate(spec, d.target))
+
+
+def request_kernel(d: Driver, spec: Any, make: Any) -> int:
+    """The slot of a kernel; `make` gives its KernelSource when the table has none."""
+    key = (spec, d.target)
+    known = d.requests.get(key)
+    if known is None:
+        known = d.requests[key] = KernelRequest(key, spec, d.table.slot_for(key, make))
+    return int(known.slot)
+
+
+def launch(d: Driver, slot: int, operands: str, sizes: str, failed: str) -> None:
+    """Run a kernel over all its work; a code other than 0 leaves through `failed`."""
+    e = d.e
+    kernel = e.load("%kernels", slot, "ptr")
+    code = e.op(f"call i32 {kernel}(ptr %ctx, ptr {operands}, ptr {sizes}, i64 0, i64 -1)")
+    e.leave_if(e.op(f"icmp ne i32 {code}, 0"), failed)
+
+
+Operand = tuple[str, Sequence[str]]  # data pointer, strides in the kernel's space
+
+
+def call(d: Driver, spec: RegionSpec, operands: Sequence[Operand], sizes: Sequence[str]) -> None:
+    """Write the operand block and call the kernel, the dims of an elementwise space collapsed first."""
+    e = d.e
+    slot = request(d, spec)
+    rank = spec.rank
+    count = len(operands) * (1 + rank)
+    d.need_scratch(count + rank)
+    at = 0
+    for data, strides in operands:
+        e.store(data, "%scratch", at, "ptr")
+        for i, s in enumerate(strides):
+            e.store(s, "%scratch", at + 1 + i)
+        at += 1 + rank
+    place = memory.size_words(d, sizes, count)
+    if rank > 1 and not any(o.reduced for o in spec.outputs) and spec.kind == "row" and not _reduces(spec):
+        e.call("collapse", "%scratch", place, str(len(operands)), str(rank))
+    launch(d, slot, "%scratch", place, states.memory_label(d))
+
+
+def _reduces(spec: RegionSpec) -> bool:
+    from bcvm.ops.definition import OPS, Reduction
+    return any(s.op in OPS and isinstance(OPS[s.op].form, Reduction) for s in spec.steps)
+
+
+def broadcast_strides(d: Driver, rep: TensorRep, operand: Sequence[Dim], space: Sequence[Dim]) -> list[str]:
+    """Strides of an operand in a space it broadcasts into: right-aligned, 0 where its size is 1 and the space's may not be."""
+    e = d.e
+    shift = len(space) - len(operand)
+    out = ["0"] * shift
+    for i, own in enumerate(operand):
+        if own is space[shift + i]:
+            out.append(rep.strides[i])
+        elif own.value is not None:
+            out.append("0" if own.value == 1 else rep.strides[i])
+        else:
+            out.append(e.select(e.compare("eq", rep.sizes[i], "1"), "0", rep.strides[i]))
+    return out
+
+
+def boxed(d: Driver, value: Value, dtype: str) -> str:
+    """A pointer to a number converted to an element of this dtype: a stack slot."""
+    from bcvm.compiler.driver import scalars
+    e = d.e
+    slot = e.alloca(1)
+    scalars.store_element(e, value.type, d.scalar(value), dtype, slot)
+    return slot
+
+
+def region(d: Driver, step: RegionCall) -> None:
+    """Allocate the outputs of a region and run its kernel."""
+    e = d.e
+    sizes = dims.values(e, step.space)
+    operands: list[Operand] = []
+    temporary: list[str] = []
+    for value, spec in zip(step.inputs, step.spec.inputs):
+        if not isinstance(value.type, Tensor):
+            operands.append((boxed(d, value, spec.dtype), ["0"] * step.spec.rank))
+            continue
+        rep = d.tensor(value)
+        strides = broadcast_strides(d, rep, dims_of(value), step.space)
+        if step.reduce is not None:
+            rep, strides = _mergeable(d, step, value, rep, strides, sizes, temporary)
+        operands.append((rep.data, arrange(strides, step.reduce, len(step.space))))
+    for value, level in zip(step.outputs, step.levels):
+        rep = memory.new(d, value)
+        operands.append((rep.data, arrange(_output_strides(step, rep, level), step.reduce, len(step.space))))
+    call(d, step.spec, operands, arrange_sizes(d, sizes, step.reduce))
+    for base in temporary:
+        e.call("release", "%ctx", base)
+
+
+def _output_strides(step: RegionCall, rep: TensorRep, level: str) -> list[str]:
+    if level == "full":
+        return rep.strides
+    assert step.reduce is not None
+    first, last = step.reduce
+    rest = rep.strides[last:] if level == "keep" else rep.strides[first:]
+    return rep.strides[:first] + ["0"] * (last - first) + rest
+
+
+def arrange(strides: Sequence[str], run: tuple[int, int] | None, rank: int) -> list[str]:
+    """Strides in the kernel's order: the run of reduced axes merged, last for a row, next to last for a column."""
+    if run is None:
+        return list(strides) or ["0"]
+    first, last = run
+    merged = [strides[last - 1] if last > first else "0"]
+    if last == rank:
+        return list(strides[:first]) + merged
+    return list(strides[:first]) + list(strides[last:-1]) + merged + [strides[-1]]
+
+
+def arrange_sizes(d: Driver, sizes: list[str], run: tuple[int, int] | None) -> list[str]:
+    if run is None:
+        return sizes or ["1"]
+    total = "1"
+    for s in sizes[run[0]:run[1]]:
+        total = d.e.mul(total, s)
+    if run[1] == len(sizes):
+        return sizes[:run[0]] + [total]
+    return sizes[:run[0]] + sizes[run[1]:-1] + [total, sizes[-1]]
+
+
+def _mergeable(d: Driver, step: RegionCall, value: Value, rep: TensorRep, strides: list[str], sizes: list[str],
+               temporary: list[str]) -> tuple[TensorRep, list[str]]:
+    """The operand as it is if one stride goes through all its reduced axes, else a copy for which this holds."""
+    assert step.reduce is not None
+    first, last = step.reduce
+    own, space = dims_of(value), step.space
+    shift = len(space) - len(own)
+    if last - first < 2 or all(s == "0" for s in strides[first:last]):
+        return rep, strides
+    if rep.contiguous and all(axis >= shift and own[axis - shift] is space[axis] for axis in range(first, last)):
+        return rep, strides
+    e = d.e
+    ok = "true"
+    for axis in range(first, last - 1):
+        follows = e.compare("eq", strides[axis], e.mul(strides[axis + 1], sizes[axis + 1]))
+        ok = e.both(ok, e.either(follows, e.compare("eq", sizes[axis], "1")))
+    if ok == "true":
+        return rep, strides
+    go, copy, done = e.label, e.new_label("copy"), e.new_label("merged")
+    e.branch(ok, done, copy)
+    e.start(copy)
+    e.push()
+    copy_sizes, copy_dims = [], []
+    for axis, d_space in enumerate(space):
+        inside = first <= axis < last
+        size = sizes[axis] if inside else "1" if axis < shift else rep.sizes[axis - shift]
+        copy_sizes.append(size)
+        copy_dims.append(d_space if inside else own[axis - shift] if axis >= shift else Dim.const(1))
+    fresh = memory.arena(d, copy_sizes, copy_dims, dtype_of(value))
+    copy_strides = [fresh.strides[axis] if first <= axis < last else "0" if strides[axis] == "0" else
+                    e.select(e.compare("eq", copy_sizes[axis], "1"), "0", fresh.strides[axis]) for axis in range(len(space))]
+    source = [strides[axis] if strides[axis] == "0" or first <= axis < last else rep.strides[axis - shift] for axis in range(len(space))]
+    copy_elements(d, dtype_of(value), (rep.data, source), (fresh.data, fresh.strides), copy_sizes)
+    e.pop()
+    came = e.label
+    e.jump(done)
+    e.start(done)
+
+    def join(type: str, old: str, new: str) -> str:
+        if old == new:
+            return old
+        phi = e.phi(type)
+        phi.edges += [(old, go), (new, came)]
+        return phi.name
+    data = join("ptr", rep.data, fresh.data)
+    temporary.append(join("i64", "0", fresh.base))
+    joined = [join("i64", old, new) for old, new in zip(strides, copy_strides)]
+    return TensorRep(data, "null", "0", [], []), joined
+
+
+def copy_spec(dtype: str, rank: int, splat: bool = False) -> RegionSpec:
+    """A kernel that copies elements."""
+    return RegionSpec(max(rank, 1), (RegionInput(dtype, splat),), (Step("cast", (0,), dtype, (("dtype", dtype),)),), (RegionOutput(1, dtype),))
+
+
+def copy_elements(d: Driver, dtype: str, source: Operand, target: Operand, sizes: Sequence[str]) -> None:
+    """target[...] = source[...]; both strided over these sizes."""
+    rank = max(len(sizes), 1)
+    operands = [(p, list(s) or ["0"]) for p, s in (source, target)]
+    call(d, copy_spec(dtype, rank, not sizes), operands, list(sizes) or ["1"])
+
+
+def concat(d: Driver, result: Value, parts: Sequence[Value], axis: int) -> None:
+    """Each part is copied into its slice of a new tensor."""
+    e = d.e
+    rep = memory.new(d, result)
+    data = rep.data
+    for n, part in enumerate(parts):
+        source = d.tensor(part)
+        copy_elements(d, dtype_of(result), (source.data, source.strides), (data, rep.strides), source.sizes)
+        if n + 1 < len(parts):
+            data = e.offset(data, e.mul(source.sizes[axis], rep.strides[axis]))
+
+
+def copied(d: Driver, rep: TensorRep, dims_known: Sequence[Dim], dtype: str) -> TensorRep:
+    """A contiguous arena copy, owned by the caller."""
+    fresh = memory.arena(d, rep.sizes, dims_known, dtype)
+    copy_elements(d, dtype, (rep.data, rep.strides), (fresh.data, contiguous_strides(d.e, rep.sizes, dtype)), rep.sizes)
+    return fresh
+
+
+__all__ = ["KernelRequest", "arrange", "arrange_sizes", "boxed", "broadcast_strides", "call", "concat", "copied", "copy_elements", "copy_spec",
+           "kernel_rank", "launch", "region", "request", "request_kernel"]

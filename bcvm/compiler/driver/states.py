@@ -1,0 +1,94 @@
+"""Leaving the driver: at an exit with the words of its state, or with an error.
+
+An exit block is shared by all places that leave with the same state, reason and owned Python objects. It writes the state's leaves
+in the order of State.values(); behind them a count, and that many objects whose reference passes to the caller, who drops
+them when it has taken what it needs from the state.
+"""
+from __future__ import annotations
+
+from bcvm.compiler.driver.emitter import Emitter
+from bcvm.compiler.driver.values import Driver, TensorRep, rep_words
+from bcvm.specialise.ssa import State, Value
+from bcvm.specialise.types import Scalar
+
+OUT_OF_MEMORY = -1  # the driver's result when memory ran out: nothing in `out`, the caller raises MemoryError
+
+
+def exit_label(d: Driver, state: State, reason: str) -> str:
+    """The label of the block that leaves at this state, as things are owned now."""
+    number = d.exit_number.get((id(state), reason))
+    if number is None:
+        number = d.exit_number[id(state), reason] = len(d.exits)
+        d.exits.append((state, reason))
+    return _block(d, number, state)
+
+
+def memory_label(d: Driver) -> str:
+    """The label of the block that reports that memory ran out."""
+    return _block(d, -1, None)
+
+
+def _block(d: Driver, number: int, state: State | None) -> str:
+    held = tuple(v for v in d.owned if v in d.objects)
+    key = (number, held)
+    label = d.exit_labels.get(key)
+    if label is None:
+        label = d.exit_labels[key] = f"leave.{len(d.exit_labels)}"
+        d.pending.append((label, number, state, held))
+    return label
+
+
+def write_pending(d: Driver) -> None:
+    """Emit the exit blocks asked for so far. The values they name dominate every place that leaves through them."""
+    e = d.e
+    for label, number, state, held in d.pending:
+        e.push()
+        e.start(label)
+        if state is None:
+            _release(d, held)
+            e.do(f"ret i32 {OUT_OF_MEMORY}")
+        else:
+            _write(d, e, state, held)
+            e.do(f"ret i32 {number + 1}")
+        e.pop()
+    d.pending.clear()
+
+
+def _release(d: Driver, held: tuple[Value, ...]) -> None:
+    for v in held:
+        d.e.call("release", "%ctx", d.tensor(v).base)
+
+
+def _write(d: Driver, e: Emitter, state: State, held: tuple[Value, ...]) -> None:
+    at = 0
+    values = state.values()
+    for v in values:
+        rep = d.reps.get(v)
+        if isinstance(rep, TensorRep):
+            e.store(rep.data, "%out", at, "ptr")
+            e.store(rep.object, "%out", at + 1, "ptr")
+            e.store(rep.base, "%out", at + 2)
+            for i, word in enumerate(rep.sizes + rep.strides):
+                e.store(word, "%out", at + 3 + i)
+        elif isinstance(v.type, Scalar):
+            store_word(e, v.type.kind, d.scalar(v), at)
+        else:
+            assert isinstance(rep, str)
+            e.store(rep, "%out", at, "ptr")
+        at += rep_words(v)
+    d.out_words = max(d.out_words, at + 1 + len(held))
+    count = "0"
+    for v in held:
+        base = d.tensor(v).base
+        odd = e.op(f"and i64 {base}, 1")
+        place = e.op(f"getelementptr i64, ptr %out, i64 {e.add(count, str(at + 1))}")
+        e.do(f"store i64 {e.op(f'and i64 {base}, -2')}, ptr {place}")
+        count = e.add(count, odd)
+    e.store(count, "%out", at)
+
+
+def store_word(e: Emitter, kind: str, operand: str, at: int) -> None:
+    """One scalar as one word of `out`."""
+    if kind == "bool":
+        operand = {"true": "1", "false": "0"}.get(operand) or e.op(f"zext i1 {operand} to i64")
+    e.store(operand, "%out", at, "double" if kind == "float" else "i64")

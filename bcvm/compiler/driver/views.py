@@ -1,0 +1,147 @@
+"""Views: other sizes and strides of the same memory. A reshape is one where strides allow it, else a copy; a store writes through one."""
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from bcvm.compiler.driver import dims, kernels_call, memory
+from bcvm.compiler.driver.values import Driver, TensorRep, contiguous_strides
+from bcvm.compiler.regions import dims_of, dtype_of
+from bcvm.errors import CompileError
+from bcvm.specialise.ssa import Node, Value
+from bcvm.specialise.types import Tensor
+
+
+def view(d: Driver, node: Node) -> None:
+    """Emit one view node."""
+    e, attrs = d.e, node.attrs
+    source, result = node.operands[0], node.results[0]
+    rep, kind = d.tensor(source), attrs["kind"]
+    if kind == "reshape":
+        _reshape(d, source, result)
+        return
+    data, contiguous = rep.data, False
+    if kind == "transpose":
+        sizes, strides = [rep.sizes[i] for i in attrs["perm"]], [rep.strides[i] for i in attrs["perm"]]
+    elif kind == "expand":
+        axes = set(_axes(attrs["axis"]))
+        pairs = iter(zip(rep.sizes, rep.strides))
+        sizes, strides = [], []
+        for i in range(len(rep.sizes) + len(axes)):
+            size, stride = ("1", "0") if i in axes else next(pairs)
+            sizes.append(size)
+            strides.append(stride)
+        contiguous = rep.contiguous
+    elif kind == "squeeze":
+        axes = set(_axes(attrs["axis"]))
+        keep = [i for i in range(len(rep.sizes)) if i not in axes]
+        sizes, strides, contiguous = [rep.sizes[i] for i in keep], [rep.strides[i] for i in keep], rep.contiguous
+    elif kind == "broadcast":
+        sizes = d.sizes(result)
+        strides = kernels_call.broadcast_strides(d, rep, dims_of(source), dims_of(result))
+    elif kind == "slice":
+        data, sizes, strides = _slice(d, rep, attrs["items"], d.sizes(result))
+    else:
+        raise CompileError(f"unknown view {kind!r}")
+    if contiguous:  # strides of axes of size 1 as a contiguous tensor has them
+        strides = contiguous_strides(e, sizes, dtype_of(result))
+    d.reps[result] = TensorRep(data, "null", memory.view_base(d, rep), sizes, strides, contiguous, rep.fresh)
+
+
+def _axes(axis: int | Iterable[int]) -> tuple[int, ...]:
+    return (axis,) if isinstance(axis, int) else tuple(axis)
+
+
+def _slice(d: Driver, rep: TensorRep, items: Iterable[tuple[object, ...]], result: list[str]) -> tuple[str, list[str], list[str]]:
+    e, data = d.e, rep.data
+    sizes, strides, rest = [], [], iter(result)
+    for (kind, start, *more), size, stride in zip(items, rep.sizes, rep.strides):
+        data = e.offset(data, e.mul(dims.value(e, dims.dim(start)), stride))  # type: ignore[arg-type]
+        if kind == "index":
+            continue
+        step = more[0] if more else 1
+        if not isinstance(step, int):
+            raise CompileError("the step of a slice is no constant")
+        sizes.append(next(rest))
+        strides.append(e.mul(stride, str(step)))
+    return data, sizes, strides
+
+
+def _reshape(d: Driver, source: Value, result: Value) -> None:
+    """The view if the operand is contiguous, else a copy. Either way the result holds a reference of its own."""
+    e, rep = d.e, d.tensor(source)
+    dtype, sizes = dtype_of(result), d.sizes(result)
+    strides = contiguous_strides(e, sizes, dtype)
+    base = memory.view_base(d, rep)
+    if rep.contiguous:
+        e.call("retain", base)
+        d.reps[result] = TensorRep(rep.data, "null", base, sizes, strides, True)
+    else:
+        ok = memory.is_contiguous(d, rep, dtype)
+        same, copy, done = e.new_label("view"), e.new_label("copy"), e.new_label("reshaped")
+        e.branch(ok, same, copy)
+        e.start(same)
+        e.push()
+        e.call("retain", base)
+        e.pop()
+        e.jump(done)
+        e.start(copy)
+        e.push()
+        fresh = kernels_call.copied(d, rep, dims_of(source), dtype)
+        e.pop()
+        came = e.label
+        e.jump(done)
+        e.start(done)
+        data, owner = e.phi("ptr"), e.phi("i64")
+        data.edges += [(rep.data, same), (fresh.data, came)]
+        owner.edges += [(base, same), (fresh.base, came)]
+        d.reps[result] = TensorRep(data.name, "null", owner.name, sizes, strides, True)
+    d.owned[result] = None
+    d.objects.add(result)
+
+
+def store(d: Driver, node: Node) -> None:
+    """target[...] = value. A value that may lie in the target's memory is copied first."""
+    e = d.e
+    target, value = node.operands
+    to, dtype = d.tensor(target), dtype_of(target)
+    if not isinstance(value.type, Tensor):
+        slot = kernels_call.boxed(d, value, dtype)
+        _write(d, to, (slot, ["0"] * len(to.sizes)), dtype, splat=True)
+        return
+    rep = d.tensor(value)
+    strides = kernels_call.broadcast_strides(d, rep, dims_of(value), dims_of(target))
+    owner, other = d.live.owner.get(value), d.live.owner.get(target)
+    if value in d.stack_boxes or (rep.fresh and owner is not other and (to.fresh or other is None)):
+        _write(d, to, (rep.data, strides), dtype, splat=not dims_of(value))
+        return
+    overlap = memory.may_overlap(d, to, dtype, rep, dtype)
+    if not dims_of(value) or all(s == "0" for s in strides):
+        overlap = "true"  # one element: cheaper to copy than to ask
+    go, copy, done = e.label, e.new_label("copy"), e.new_label("store")
+    e.branch(overlap, copy, done)
+    e.start(copy)
+    e.push()
+    fresh = kernels_call.copied(d, rep, dims_of(value), dtype)
+    fresh_strides = kernels_call.broadcast_strides(d, fresh, dims_of(value), dims_of(target))
+    e.pop()
+    came = e.label
+    e.jump(done)
+    e.start(done)
+
+    def join(type: str, old: str, new: str) -> str:
+        if old == new:
+            return old
+        phi = e.phi(type)
+        phi.edges += [(old, go), (new, came)]
+        return phi.name
+    data = join("ptr", rep.data, fresh.data)
+    temporary = join("i64", "0", fresh.base)
+    joined = [join("i64", old, new) for old, new in zip(strides, fresh_strides)]
+    _write(d, to, (data, joined), dtype, splat=not dims_of(value))
+    e.call("release", "%ctx", temporary)
+
+
+def _write(d: Driver, to: TensorRep, source: kernels_call.Operand, dtype: str, splat: bool) -> None:
+    rank = max(len(to.sizes), 1)
+    operands = [(source[0], list(source[1]) or ["0"]), (to.data, list(to.strides) or ["0"])]
+    kernels_call.call(d, kernels_call.copy_spec(dtype, rank, splat), operands, to.sizes or ["1"])

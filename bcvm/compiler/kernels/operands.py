@@ -1,0 +1,158 @@
+"""How a kernel reaches its operands: their addresses unit by unit, and rows that are not contiguous as packed tiles.
+
+The vector code reads and writes unit-stride memory only. A row with another stride goes through a tile on the stack, piece by
+piece, so that one body of code serves every layout; so does, without AVX-512's masks, the ragged end of a row.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bcvm.bytecode import dtypes
+from bcvm.compiler.kernels.text import Function, Module
+from bcvm.compiler.region import RegionSpec
+
+TILE_BYTES = 1 << 14  # all tiles of a kernel together: they share the first-level cache with the rows
+
+
+@dataclass
+class Operand:
+    """index: position among the kernel's operands. lane: one element per point of the row. base, stride: registers (stride of the row)."""
+
+    index: int
+    dtype: str
+    lane: bool
+    output: bool
+    base: str = ""
+    stride: str = ""
+
+    @property
+    def size(self) -> int:
+        return dtypes.itemsize(self.dtype)
+
+
+def operands_of(spec: RegionSpec) -> list[Operand]:
+    inputs = [Operand(i, x.dtype, not x.splat, False) for i, x in enumerate(spec.inputs)]
+    return inputs + [Operand(len(inputs) + i, o.dtype, not o.reduced, True) for i, o in enumerate(spec.outputs)]
+
+
+def load_bases(f: Function, operands: list[Operand], rank: int, axis: int) -> None:
+    """Data pointers, and the byte strides along an axis of those operands that move along it."""
+    for o in operands:
+        word = o.index * (1 + rank)
+        o.base = f.pointer("%ops", word)
+        if o.lane:
+            o.stride = f.word("%ops", word + 1 + axis) if rank else str(o.size)
+
+
+def all_unit(f: Function, operands: list[Operand], n: str) -> str:
+    """Whether every lane operand is contiguous along the row (what a row of one element is)."""
+    differ = ""
+    for o in operands:
+        if o.lane:
+            d = f.op(f"xor i64 {o.stride}, {o.size}")
+            differ = f.op(f"or i64 {differ}, {d}") if differ else d
+    short = f.op(f"icmp sle i64 {n}, 1")
+    return f.op(f"or i1 {short}, {f.op(f'icmp eq i64 {differ}, 0')}") if differ else "true"
+
+
+def each_unit(f: Function, operands: list[Operand], rank: int, dims: int, body: Callable[[list[str], str], None], last: int = 0) -> None:
+    """body(addresses, unit) for every unit lo..hi of the leading `dims` dims, flattened; hi < 0 is all of them.
+
+    Addresses move by addition along the innermost of these dims; the others are decomposed by division once a run."""
+    if dims == 0:
+        with f.when(f.op("icmp ne i64 %lo, %hi")):
+            body([o.base for o in operands], "0")
+        return
+    sizes = [f.word("%sizes", d) for d in range(dims)]
+    total = sizes[0]
+    for s in sizes[1:]:
+        total = f.op(f"mul i64 {total}, {s}")
+    end = f.op(f"select i1 {f.op('icmp slt i64 %hi, 0')}, i64 {total}, i64 %hi")
+
+    def stride(o: Operand, d: int) -> str:
+        return f.word("%ops", o.index * (1 + rank) + 1 + d)
+
+    def run(start: str, count: str, bases: list[str]) -> None:
+        steps = [stride(o, dims - 1) for o in operands]
+        with f.loop(start, count, "1", [("ptr", b) for b in bases]) as loop:
+            body(loop.carried, loop.index)
+            loop.next = [f.at(p, s) for p, s in zip(loop.carried, steps, strict=True)]
+
+    if dims == 1:
+        run("%lo", end, [f.at(o.base, f.op(f"mul i64 %lo, {stride(o, 0)}")) for o in operands])
+        return
+    with f.loop("%lo", end, "0") as outer:
+        u, inner = outer.index, sizes[-1]
+        before, divide, ready = f.block, f.fresh("divide"), f.fresh("ready")
+        f.branch(f.op(f"icmp eq i64 {u}, 0"), ready, divide)
+        f.label(divide)
+        positions, rest = [], u
+        for s in reversed(sizes[1:]):
+            q = f.op(f"udiv i64 {rest}, {s}")
+            positions.append(f.op(f"sub i64 {rest}, {f.op(f'mul i64 {q}, {s}')}"))
+            rest = q
+        positions = [rest, *reversed(positions)]
+        moved = []
+        for o in operands:
+            at = o.base
+            for d, position in enumerate(positions):
+                at = f.at(at, f.op(f"mul i64 {position}, {stride(o, d)}"))
+            moved.append(at)
+        f.jump(ready)
+        f.label(ready)
+        column = f.op(f"phi i64 [ 0, %{before} ], [ {positions[-1]}, %{divide} ]")
+        bases = [f.op(f"phi ptr [ {o.base}, %{before} ], [ {m}, %{divide} ]") for o, m in zip(operands, moved, strict=True)]
+        left, ahead = f.op(f"sub i64 {inner}, {column}"), f.op(f"sub i64 {end}, {u}")
+        count = f.op(f"select i1 {f.op(f'icmp slt i64 {left}, {ahead}')}, i64 {left}, i64 {ahead}")
+        run("0", count, bases)
+        outer.step = count
+
+
+def tile_length(operands: list[Operand], lanes: int) -> int:
+    """Elements of a tile: a power of two, at least two vectors."""
+    width = sum(o.size for o in operands if o.lane) or 1
+    length = 256
+    while length > 2 * lanes and length * width > TILE_BYTES:
+        length //= 2
+    return max(length, lanes)
+
+
+def move(module: Module, size: int) -> str:
+    """void @move(to, to_stride, from, from_stride, n, skip): n elements from one stride to another, nothing if skip. With a from_stride of 0,
+    `to` is a tile, and whole vectors are written."""
+    t, width = f"i{8 * size}", module.target.vector_bytes
+    lanes = width // size
+    v = f"<{lanes} x {t}>"
+    return module.helper(f"move{size}", f"""define internal void @move{size}(ptr %to, i64 %to_stride, ptr %from, i64 %from_stride, i64 %n, i1 %skip) noinline nounwind {{
+entry:
+  br i1 %skip, label %done, label %some
+some:
+  %e0 = load {t}, ptr %from
+  %still = icmp eq i64 %from_stride, 0
+  br i1 %still, label %splat, label %copy
+splat:
+  %v1 = insertelement {v} zeroinitializer, {t} %e0, i64 0
+  %v = shufflevector {v} %v1, {v} zeroinitializer, <{lanes} x i32> zeroinitializer
+  br label %fill
+fill:
+  %i = phi i64 [ 0, %splat ], [ %i2, %fill ]
+  %p = getelementptr {t}, ptr %to, i64 %i
+  store {v} %v, ptr %p, align {width}
+  %i2 = add i64 %i, {lanes}
+  %more = icmp slt i64 %i2, %n
+  br i1 %more, label %fill, label %done
+copy:
+  %left = phi i64 [ %n, %some ], [ %left2, %copy ]
+  %q = phi ptr [ %from, %some ], [ %q2, %copy ]
+  %r = phi ptr [ %to, %some ], [ %r2, %copy ]
+  %e = load {t}, ptr %q
+  store {t} %e, ptr %r
+  %q2 = getelementptr i8, ptr %q, i64 %from_stride
+  %r2 = getelementptr i8, ptr %r, i64 %to_stride
+  %left2 = add i64 %left, -1
+  %again = icmp sgt i64 %left2, 0
+  br i1 %again, label %copy, label %done
+done:
+  ret void
+}}""")

@@ -1,0 +1,260 @@
+"""Kernels of kind 'row': elementwise work, reductions over the last dim, and any mix of both (softmax, norms), row by row."""
+from __future__ import annotations
+
+from bcvm.bytecode import dtypes
+from bcvm.compiler.kernels import operands as access
+from bcvm.compiler.kernels.operands import Operand
+from bcvm.compiler.kernels.plan import Pass, Plan, emit_step
+from bcvm.compiler.kernels.reduce import Accumulator, held, lane_numbers
+from bcvm.compiler.kernels.text import Function, Module
+from bcvm.compiler.kernels.vector import Value, Vector, element_type
+from bcvm.compiler.region import RegionSpec
+from bcvm.compiler.target import Target
+
+OUT_OF_MEMORY = 1    # error code of a kernel
+STACK_ROW = 1024     # elements of a scratch row that lives on the stack
+CHUNK = 8192         # elements that one accumulator sums before it is added to the row's total
+LIGHT, MEDIUM = 14, 40  # instructions of a sweep's body that are unrolled 4 and 2 times
+
+
+class RowKernel:
+    """Writes one kernel."""
+
+    def __init__(self, spec: RegionSpec, target: Target, module: Module, name: str) -> None:
+        self.spec, self.target, self.module = spec, target, module
+        self.plan = Plan(spec, target)
+        self.f = Function(module, f"define i32 @{name}(ptr %ctx, ptr %ops, ptr %sizes, i64 %lo, i64 %hi) nounwind")
+        self.e, self.one = Vector(self.f, self.plan.lanes), Vector(self.f, 1)
+        self.operands = access.operands_of(spec)
+        self.first = len(spec.inputs)
+        self.tile = access.tile_length(self.operands, self.plan.lanes)
+        self.tiles: dict[int, str] = {}
+        self.scratch: list[str] = []
+        self.scalars: dict[int, Value] = {}
+
+    def write(self) -> None:
+        f, rank = self.f, self.spec.rank
+        self.n = f.word("%sizes", rank - 1) if rank else "1"
+        access.load_bases(f, self.operands, rank, rank - 1)
+        self.direct = access.all_unit(f, self.operands, self.n)
+        release = self._scratch_rows()
+        access.each_unit(f, self.operands, rank, max(rank - 1, 0), lambda at, _: self._row(at))
+        if release:
+            with f.when(f.op(f"icmp ne i64 {release}, 0")):
+                f.do(f"call void {f.table('release')}(ptr %ctx, i64 {release})")
+        f.do("ret i32 0")
+        self.module.add(f)
+
+    def _scratch_rows(self) -> str:
+        """Scratch rows for kept values: on the stack if short, else from the Context. Returns what to release (a register, 0 for the stack)."""
+        f, kept = self.f, list(self.plan.kept)
+        if not kept:
+            return ""
+        sizes = [dtypes.itemsize(self.plan.dtype[n]) for n in kept]
+        stack = f.slot((STACK_ROW + 64) * sum(sizes))
+        padded = f.op(f"and i64 {f.op(f'add i64 {self.n}, 127')}, -64")
+        before, big, ready = f.block, f.fresh("big"), f.fresh("scratch")
+        got, failed = f.fresh("got"), f.fresh("memory")
+        f.branch(f.op(f"icmp sgt i64 {self.n}, {STACK_ROW}"), big, ready)
+        f.label(big)
+        buffer = f.op(f"call ptr {f.table('alloc')}(ptr %ctx, i64 {f.op(f'mul i64 {padded}, {sum(sizes)}')})")
+        f.branch(f.op(f"icmp eq ptr {buffer}, null"), failed, got)
+        f.label(failed)
+        f.do(f"ret i32 {OUT_OF_MEMORY}")
+        f.label(got)
+        number = f.op(f"ptrtoint ptr {buffer} to i64")
+        f.jump(ready)
+        f.label(ready)
+        at = f.op(f"phi ptr [ {stack}, %{before} ], [ {buffer}, %{got} ]")
+        owner = f.op(f"phi i64 [ 0, %{before} ], [ {number}, %{got} ]")
+        for size in sizes:
+            self.scratch.append(at)
+            at = f.at(at, f.op(f"mul i64 {padded}, {size}"))
+        return owner
+
+    # -- one row
+
+    def _row(self, at: list[str]) -> None:
+        f, plan = self.f, self.plan
+        self.scalars = {o.index: self.one.load(o.dtype, at[o.index]) for o in self.operands if not o.lane and not o.output}
+        self._scalar_steps(0)
+        for k, p in enumerate(plan.passes):
+            self._sweep(p, at)
+            self._scalar_steps(k + 1)
+        for i, o in enumerate(self.spec.outputs):
+            if o.reduced:
+                self.one.store(self.one.cast(self.scalars[o.value], o.dtype), at[self.first + i])
+        assert f.block
+
+    def _scalar_steps(self, level: int) -> None:
+        plan = self.plan
+        for n in range(self.first, len(plan.dtype)):
+            if not plan.lane[n] and n not in plan.combine and plan.level[n] == level:
+                step = plan.step(n)
+                self.scalars[n] = emit_step(self.one, step, [self.scalars[a] for a in step.args])
+
+    def _wide(self, p: Pass) -> dict[int, Value]:
+        """The scalars that a sweep uses, in all lanes."""
+        plan = self.plan
+        used = [a for n in p.order for a in plan.step(n).args] + [plan.step(r).args[0] for r in p.reductions]
+        used += [self.spec.outputs[i].value for i in p.outputs]
+        out = {}
+        for n in dict.fromkeys(used):
+            if not plan.lane[n]:
+                constant = n >= self.first and plan.step(n).op == "const"
+                out[n] = emit_step(self.e, plan.step(n), []) if constant else self.e.broadcast(self.scalars[n])
+        return out
+
+    def _sweep(self, p: Pass, rows: list[str]) -> None:
+        """One pass over the row, in pieces: all of it (or a chunk) where it is contiguous, a tile where it is not."""
+        f, e, lanes = self.f, self.e, self.plan.lanes
+        masks = self.target.avx512 and lanes > 1
+        wide = self._wide(p)
+        used = [self.operands[n] for n in p.inputs] + [self.operands[self.first + i] for i in p.outputs]
+        accumulators = [Accumulator(self.plan.combine[r], self.plan.dtype[self.plan.step(r).args[0]], self.plan.dtype[r]) for r in p.reductions]
+        start = [v for a in accumulators for v in a.total(e, a.identity(e), "0")]
+        totals = [(held(e, v.dtype), v.ref) for v in start]
+        longest = str(CHUNK) if any(a.how in ("sum", "prod") for a in accumulators) else str(1 << 30) if any(a.arg for a in accumulators) else self.n
+        if used:
+            longest = f.op(f"select i1 {self.direct}, i64 {longest}, i64 {self.tile}")
+        with f.loop("0", self.n, "0", totals) as pieces:
+            i0 = pieces.index
+            left = f.op(f"sub i64 {self.n}, {i0}")
+            m = f.op(f"call i64 @llvm.smin.i64(i64 {left}, i64 {longest})")
+            self.module.declare("i64", "llvm.smin.i64", "i64, i64")
+            ragged = "false"
+            if not masks and lanes > 1:
+                ragged = f.op(f"icmp slt i64 {m}, {lanes}")
+                m = f.op(f"select i1 {ragged}, i64 {m}, i64 {f.op(f'and i64 {m}, {-lanes}')}")
+            pieces.step = m
+            there, here = self._places(used, rows, i0, m, ragged)
+            state = self._loops(p, accumulators, wide, here, i0, m, masks)
+            packed = [o for o in used if o.output]
+            if packed:
+                with f.when(f.op(f"xor i1 {self._plain(ragged)}, true")):
+                    for o in packed:
+                        name = access.move(self.module, o.size)
+                        same = f.op(f"icmp eq ptr {there[o.index]}, {here[o.index]}")
+                        f.do(f"call void @{name}(ptr {there[o.index]}, i64 {o.stride}, ptr {here[o.index]}, i64 {o.size}, i64 {m}, i1 {same})")
+            merged: list[Value] = []
+            position = 0
+            for a in accumulators:
+                count = len(a.state)
+                old = [Value(v.dtype, c) for v, c in zip(start[position:position + count], pieces.carried[position:position + count], strict=True)]
+                merged += a.merge(e, old, a.total(e, state[position:position + count], i0))
+                position += count
+            pieces.next = [v.ref for v in merged]
+        position = 0
+        for r, a in zip(p.reductions, accumulators, strict=True):
+            end = position + len(a.state)
+            results = [Value(v.dtype, x) for v, x in zip(start[position:end], pieces.results[position:end], strict=True)]
+            position = end
+            self.scalars[r] = a.fold(e, results)
+
+    def _plain(self, ragged: str) -> str:
+        return self.direct if ragged == "false" else self.f.op(f"and i1 {self.direct}, {self.f.op(f'xor i1 {ragged}, true')}")
+
+    def _places(self, used: list[Operand], rows: list[str], i0: str, m: str, ragged: str) -> tuple[dict[int, str], dict[int, str]]:
+        """For each operand of a sweep where its piece is, and where the vector code reads or writes it: there, or in its tile."""
+        f = self.f
+        if not used:
+            return {}, {}
+        there = {o.index: f.at(rows[o.index], f.op(f"mul i64 {i0}, {o.stride}")) for o in used}
+        before, pack, ready = f.block, f.fresh("pack"), f.fresh("ready")
+        f.branch(self._plain(ragged), ready, pack)
+        before = f.block
+        f.label(pack)
+        later = f.op(f"icmp ne i64 {i0}, 0")
+        packed = {}
+        for o in used:
+            if o.index not in self.tiles:
+                self.tiles[o.index] = f.slot(max(self.tile * o.size, 64), 0 if ragged == "false" else self.target.vector_bytes)
+            tile = self.tiles[o.index]
+            in_place = f.op(f"icmp eq i64 {o.stride}, {o.size}")
+            if ragged != "false":
+                in_place = f.op(f"and i1 {in_place}, {f.op(f'xor i1 {ragged}, true')}")
+            packed[o.index] = f.op(f"select i1 {in_place}, ptr {there[o.index]}, ptr {tile}")
+            if not o.output:
+                filled = f.op(f"and i1 {later}, {f.op(f'icmp eq i64 {o.stride}, 0')}")
+                skip = f.op(f"or i1 {in_place}, {filled}")
+                name = access.move(self.module, o.size)
+                f.do(f"call void @{name}(ptr {tile}, i64 {o.size}, ptr {there[o.index]}, i64 {o.stride}, i64 {m}, i1 {skip})")
+        f.jump(ready)
+        f.label(ready)
+        here = {o.index: f.op(f"phi ptr [ {there[o.index]}, %{before} ], [ {packed[o.index]}, %{pack} ]") for o in used}
+        return there, here
+
+    def _loops(self, p: Pass, accumulators: list[Accumulator], wide: dict[int, Value], here: dict[int, str], i0: str, m: str, masks: bool) -> list[Value]:
+        """The vector loops over one piece: unrolled, whole vectors, if the body is small; then vector by vector, masked. Returns the state."""
+        f, e, lanes = self.f, self.e, self.plan.lanes
+        unroll = 4 if p.cost <= LIGHT else 2 if p.cost <= MEDIUM else 0
+        scratch = {n: f.at(self.scratch[self.plan.kept[n]], i0, element_type(self.plan.dtype[n])) for n in [*p.loaded, *p.kept]}
+        identity = [v for a in accumulators for v in a.identity(e)]
+        state, begin = identity, "0"
+        if unroll:
+            whole = f.op(f"and i64 {m}, {-unroll * lanes}")
+            with f.loop("0", whole, str(unroll * lanes), [(held(e, v.dtype), v.ref) for v in identity * unroll]) as main:
+                new: list[str] = []
+                for u in range(unroll):
+                    at = main.index if u == 0 else f.op(f"add i64 {main.index}, {u * lanes}")
+                    old = [Value(v.dtype, c) for v, c in zip(identity, main.carried[u * len(identity):], strict=False)]
+                    new += [v.ref for v in self._body(p, accumulators, wide, here, scratch, at, None, old)]
+                main.next = new
+            begin = whole
+            copies = [[Value(v.dtype, r) for v, r in zip(identity, main.results[u * len(identity):], strict=False)] for u in range(unroll)]
+            while len(copies) > 1:
+                copies = [self._merge(accumulators, copies[i], copies[i + 1]) for i in range(0, len(copies), 2)]
+            state = copies[0]
+        with f.loop(begin, m, str(lanes), [(held(e, v.dtype), v.ref) for v in state]) as rest:
+            mask = self._mask(m, rest.index) if lanes > 1 and (masks or accumulators) else None
+            old = [Value(v.dtype, c) for v, c in zip(state, rest.carried, strict=True)]
+            rest.next = [v.ref for v in self._body(p, accumulators, wide, here, scratch, rest.index, mask, old)]
+        return [Value(v.dtype, r) for v, r in zip(state, rest.results, strict=True)]
+
+    def _merge(self, accumulators: list[Accumulator], a: list[Value], b: list[Value]) -> list[Value]:
+        out: list[Value] = []
+        for accumulator in accumulators:
+            at, end = len(out), len(out) + len(accumulator.state)
+            out += accumulator.merge(self.e, a[at:end], b[at:end])
+        return out
+
+    def _mask(self, m: str, i: str) -> str:
+        """Lanes before the end."""
+        return lanes_below(self.e, self.f.op(f"sub i64 {m}, {i}"))
+
+    def _body(self, p: Pass, accumulators: list[Accumulator], wide: dict[int, Value], here: dict[int, str], scratch: dict[int, str], i: str,
+              mask: str | None, state: list[Value]) -> list[Value]:
+        """One vector of the sweep; returns the new state of the reductions."""
+        f, e, plan = self.f, self.e, self.plan
+        memory_mask = mask if self.target.avx512 else None
+        values = dict(wide)
+        for n in p.inputs:
+            values[n] = e.load(plan.dtype[n], f.at(here[n], i, element_type(plan.dtype[n])), memory_mask)
+        for n in p.loaded:
+            values[n] = e.load(plan.dtype[n], f.at(scratch[n], i, element_type(plan.dtype[n])))
+        for n in p.order:
+            step = plan.step(n)
+            values[n] = emit_step(e, step, [values[a] for a in step.args])
+        for n in p.kept:
+            e.store(values[n], f.at(scratch[n], i, element_type(plan.dtype[n])))
+        for k in p.outputs:
+            o = self.spec.outputs[k]
+            e.store(e.cast(values[o.value], o.dtype), f.at(here[self.first + k], i, element_type(o.dtype)), memory_mask)
+        new: list[Value] = []
+        for r, a in zip(p.reductions, accumulators, strict=True):
+            index = lane_numbers(f, plan.lanes, i) if a.arg else None
+            old = state[len(new):len(new) + len(a.state)]
+            new += a.step(e, old, values[plan.step(r).args[0]], mask, index)
+        return new
+
+
+def lanes_below(e: Vector, count: str) -> str:
+    """An i1 vector: the first `count` lanes."""
+    f, lanes = e.f, e.lanes
+    t = "i32" if lanes <= 16 else "i16" if lanes <= 32 else "i8"
+    f.module.declare("i64", "llvm.smin.i64", "i64, i64")
+    few = f.op(f"trunc i64 {f.op(f'call i64 @llvm.smin.i64(i64 {count}, i64 {lanes})')} to {t}")
+    one = f.op(f"insertelement <{lanes} x {t}> zeroinitializer, {t} {few}, i64 0")
+    bound = f.op(f"shufflevector <{lanes} x {t}> {one}, <{lanes} x {t}> zeroinitializer, <{lanes} x i32> zeroinitializer")
+    iota = "<" + ", ".join(f"{t} {i}" for i in range(lanes)) + ">"
+    return f.op(f"icmp ult <{lanes} x {t}> {iota}, {bound}")

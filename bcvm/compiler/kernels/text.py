@@ -1,0 +1,154 @@
+"""Writes LLVM IR text: one module, functions with blocks, rotated loops, stack slots. No IR pass runs afterwards, so what is
+written here is what the code generator selects instructions from."""
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from bcvm.compiler import abi
+from bcvm.compiler.target import Target
+
+KERNEL_PARAMETERS = "ptr %ctx, ptr %ops, ptr %sizes, i64 %lo, i64 %hi"
+
+
+class Module:
+    """Declarations, helper functions and the functions of one module. A helper is written once, whoever asks for it."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._declarations: dict[str, None] = {}
+        self._helpers: dict[str, str] = {}
+        self._functions: list[str] = []
+
+    def declare(self, result: str, name: str, parameters: str) -> None:
+        """Only LLVM intrinsics that become instructions: generated code has no external symbol."""
+        self._declarations[f"declare {result} @{name}({parameters})"] = None
+
+    def helper(self, name: str, text: str) -> str:
+        self._helpers.setdefault(name, text)
+        return name
+
+    def has_helper(self, name: str) -> bool:
+        return name in self._helpers
+
+    def add(self, function: Function) -> None:
+        self._functions.append(function.text())
+
+    def text(self) -> str:
+        return "\n".join([*self._declarations, *self._helpers.values(), *self._functions, ""])
+
+
+class Loop:
+    """A loop while it is written: `index` and the carried values at the top, `next` (and perhaps `step`) set before its end, `results` after it."""
+
+    def __init__(self, index: str, carried: list[str], step: str) -> None:
+        self.index = index
+        self.step = step
+        self.carried = carried
+        self.next: Sequence[str] = ()
+        self.results: list[str] = []
+
+
+class Function:
+    """One function being written. Values are named %0, %1, ... by `op`; blocks by `label`."""
+
+    def __init__(self, module: Module, head: str) -> None:
+        self.module = module
+        self._head = head
+        self._entry: list[str] = []
+        self._lines: list[str] = []
+        self._count = 0
+        self.block = "entry"
+
+    def op(self, text: str) -> str:
+        self._count += 1
+        name = f"%v{self._count}"
+        self._lines.append(f"  {name} = {text}")
+        return name
+
+    def do(self, text: str) -> None:
+        self._lines.append("  " + text)
+
+    def fresh(self, stem: str) -> str:
+        self._count += 1
+        return f"{stem}{self._count}"
+
+    def label(self, name: str) -> None:
+        self._lines.append(f"{name}:")
+        self.block = name
+
+    def jump(self, name: str) -> None:
+        self.do(f"br label %{name}")
+
+    def branch(self, condition: str, yes: str, no: str) -> None:
+        self.do(f"br i1 {condition}, label %{yes}, label %{no}")
+
+    @property
+    def size(self) -> int:
+        """Lines so far: how large an expression is."""
+        return len(self._lines)
+
+    def slot(self, size: int, cleared: int = 0) -> str:
+        """Stack memory, aligned to a cache line, alive for the whole call; its first `cleared` bytes are 0."""
+        self._count += 1
+        name = f"%v{self._count}"
+        self._entry.append(f"  {name} = alloca [{size} x i8], align 64")
+        if cleared:
+            self._entry.append(f"  store <{cleared} x i8> zeroinitializer, ptr {name}, align 64")
+        return name
+
+    @contextmanager
+    def when(self, condition: str) -> Iterator[None]:
+        """A block that runs only under the condition."""
+        yes, done = self.fresh("if"), self.fresh("fi")
+        self.branch(condition, yes, done)
+        self.label(yes)
+        yield
+        self.jump(done)
+        self.label(done)
+
+    @contextmanager
+    def loop(self, start: str, stop: str, step: str, carried: Sequence[tuple[str, str]] = (), first: bool = False) -> Iterator[Loop]:
+        """for (i64 i = start; i < stop; i += step), tested at the bottom. carried: (type, initial value). first: known to run at least once."""
+        before, body, done = self.block, self.fresh("loop"), self.fresh("end")
+        if first:
+            self.jump(body)
+        else:
+            self.branch(self.op(f"icmp slt i64 {start}, {stop}"), body, done)
+        self.label(body)
+        loop = Loop(self.fresh("%i"), [self.fresh("%c") for _ in carried], step)
+        at = len(self._lines)
+        yield loop
+        after = self.op(f"add i64 {loop.index}, {loop.step}")
+        again = self.op(f"icmp slt i64 {after}, {stop}")
+        latch = self.block
+        self.branch(again, body, done)
+        phis = [f"  {loop.index} = phi i64 [ {start}, %{before} ], [ {after}, %{latch} ]"]
+        phis += [f"  {name} = phi {ty} [ {init}, %{before} ], [ {value}, %{latch} ]"
+                 for name, (ty, init), value in zip(loop.carried, carried, loop.next, strict=True)]
+        self._lines[at:at] = phis
+        self.label(done)
+        if first:
+            loop.results = list(loop.next)
+        else:
+            loop.results = [self.op(f"phi {ty} [ {init}, %{before} ], [ {value}, %{latch} ]")
+                            for (ty, init), value in zip(carried, loop.next, strict=True)]
+
+    def word(self, base: str, index: int) -> str:
+        """The 64-bit word of a table at a constant index."""
+        at = self.op(f"getelementptr i64, ptr {base}, i64 {index}") if index else base
+        return self.op(f"load i64, ptr {at}")
+
+    def pointer(self, base: str, index: int) -> str:
+        at = self.op(f"getelementptr ptr, ptr {base}, i64 {index}") if index else base
+        return self.op(f"load ptr, ptr {at}")
+
+    def at(self, base: str, offset: str, scale: str = "i8") -> str:
+        return self.op(f"getelementptr {scale}, ptr {base}, i64 {offset}")
+
+    def table(self, name: str) -> str:
+        """The address of a run-time function, from the Context."""
+        return self.pointer(self.pointer("%ctx", abi.CTX_TABLE), abi.INDEX[name])
+
+    def text(self) -> str:
+        return "\n".join([f"{self._head} {{", "entry:", *self._entry, *self._lines, "}"])

@@ -1,0 +1,245 @@
+"""Small clean-ups of a Graph before regions are formed: constant casts, common subexpressions, dead nodes. In place, linear."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from bcvm.ops.definition import ScalarExpr
+from bcvm.specialise.ssa import Branch, Exit, Graph, Jump, Node, Return, State, Terminator, Value, leaves
+from bcvm.specialise.types import Scalar, Tensor
+
+# Scalar functions that raise in Python for some operands: they stay even where nobody reads the result.
+RAISES = frozenset({"floordiv", "mod", "truediv", "pow", "int", "shl", "shr", "sqrt", "log", "exp"})
+
+
+def jumps(end: Terminator | None) -> tuple[Jump, ...]:
+    """The edges that leave a block."""
+    if isinstance(end, Jump):
+        return (end,)
+    if isinstance(end, Branch):
+        return (end.then, end.orelse)
+    return ()
+
+
+def end_values(end: Terminator | None) -> list[Value]:
+    """Every value a terminator reads, those of its state included."""
+    if isinstance(end, Return):
+        return list(leaves(end.tree))
+    if isinstance(end, Exit):
+        return end.state.values()
+    out = [end.condition] if isinstance(end, Branch) else []
+    return out + [a for j in jumps(end) for a in j.args]
+
+
+def can_exit(node: Node) -> bool:
+    """Whether the driver may leave at this node: only then do the values of its state matter."""
+    if node.state is None:
+        return False
+    if node.op == "op":
+        return not is_region_op(node)
+    return node.op in ("check", "guard", "item", "scalar")
+
+
+def is_region_op(node: Node) -> bool:
+    """An op that becomes a step of a region (see regions)."""
+    from bcvm.ops.definition import Reduction
+    return node.op == "op" and isinstance(node.attrs["op"].form, (ScalarExpr, Reduction))
+
+
+def simplify(graph: Graph) -> Graph:
+    """All passes. Returns the graph itself."""
+    _fold_casts(graph)
+    _split_reductions(graph)
+    _merge_equal(graph)
+    _drop_dead(graph)
+    return graph
+
+
+def _all_ends(graph: Graph) -> Iterator[Terminator]:
+    for block in graph.blocks:
+        if block.end is not None:
+            yield block.end
+
+
+def _fold_casts(graph: Graph) -> None:
+    """cast(fill of rank 0 with a constant) is a fill of the other dtype."""
+    for block in graph.blocks:
+        for node in block.nodes:
+            if node.op != "op" or node.attrs["op"].name != "cast":
+                continue
+            source = node.operands[0].node
+            if source is None or source.op != "fill" or source.operands or node.operands[0].type.dims:  # type: ignore[union-attr]
+                continue
+            if isinstance(node.results[0].type, Tensor) and node.results[0].type.dtype != "bfloat16" and source.results[0].type.dtype != "bfloat16":  # type: ignore[union-attr]
+                with np.errstate(all="ignore"):
+                    value = np.asarray(source.attrs["value"]).astype(source.results[0].type.dtype).astype(node.results[0].type.dtype).item()  # type: ignore[union-attr]
+                node.op, node.operands, node.attrs = "fill", (), {"value": value}
+
+
+def runs(axes: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Adjacent runs [first, last) of sorted axes."""
+    out: list[tuple[int, int]] = []
+    for a in sorted(axes):
+        if out and out[-1][1] == a:
+            out[-1] = (out[-1][0], a + 1)
+        else:
+            out.append((a, a + 1))
+    return out
+
+
+def _split_reductions(graph: Graph) -> None:
+    """A reduction over axes that are not neighbours becomes one reduction per run of neighbours, the last run first."""
+    from bcvm.ops.definition import Reduction
+    from bcvm.shapes.dim import Dim
+    for block in graph.blocks:
+        out: list[Node] = []
+        for node in block.nodes:
+            parts = runs(node.attrs["attrs"]["axis"]) if node.op == "op" and isinstance(node.attrs["op"].form, Reduction) else []
+            if len(parts) < 2 or node.attrs["op"].form.combine.startswith("arg"):
+                out.append(node)
+                continue
+            attrs, x, t = node.attrs["attrs"], node.operands[0], node.results[0].type
+            assert isinstance(x.type, Tensor) and isinstance(t, Tensor)
+            for first, last in reversed(parts[1:]):
+                dims = tuple(Dim.const(1) if first <= i < last else d for i, d in enumerate(x.type.dims))
+                if not attrs.get("keepdims"):
+                    dims = dims[:first] + dims[last:]
+                part = Node("op", (x,), {"op": node.attrs["op"], "attrs": {**attrs, "axis": tuple(range(first, last))}}, (), None, node.where)
+                x = Value(graph.n_values, Tensor(t.library, t.dtype, dims), part)
+                graph.n_values += 1
+                part.results = (x,)
+                out.append(part)
+            node.operands = (x,)
+            node.attrs = {"op": node.attrs["op"], "attrs": {**attrs, "axis": tuple(range(*parts[0]))}}
+            out.append(node)
+        block.nodes = out
+
+
+def _freeze(value: Any) -> Any:
+    if isinstance(value, dict):
+        return tuple(sorted((k, _freeze(v)) for k, v in value.items()))
+    if isinstance(value, (list, tuple)):
+        return tuple(_freeze(v) for v in value)
+    if isinstance(value, (bool, int, float)):
+        return (type(value).__name__, repr(value))
+    return value
+
+
+def _merge_equal(graph: Graph) -> None:
+    """Within a block. A tensor that may be seen from outside, or written, stays an object of its own."""
+    writes = any(n.effect for b in graph.blocks for n in b.nodes)
+    shown: set[Value] = {v for e in _all_ends(graph) for v in end_values(e)}
+    for block in graph.blocks:
+        if block.state is not None:
+            shown.update(block.state.values())
+        for node in block.nodes:
+            if node.op in ("view", "store"):
+                shown.update(node.operands)
+            if node.state is not None:
+                shown.update(node.state.values())
+    replaced: dict[Value, Value] = {}
+    for block in graph.blocks:
+        seen: dict[Any, Node] = {}
+        kept: list[Node] = []
+        for node in block.nodes:
+            if replaced:
+                node.operands = tuple(replaced.get(v, v) for v in node.operands)
+            if node.effect or node.op in ("copy", "item"):
+                kept.append(node)
+                continue
+            if node.op == "op" and node.attrs["op"].effects:
+                kept.append(node)
+                continue
+            tensor = any(isinstance(r.type, Tensor) for r in node.results)
+            if tensor and (node.op == "view" or writes or any(r in shown for r in node.results)):
+                kept.append(node)
+                continue
+            types = tuple((r.type.dtype, r.type.dims) if isinstance(r.type, Tensor) else r.type.key() for r in node.results)
+            try:
+                key = (node.op, tuple(v.id for v in node.operands), types, _freeze({k: v if k != "op" else v.name for k, v in node.attrs.items()}))
+                first = seen.setdefault(key, node)
+            except TypeError:  # an attribute that cannot be hashed
+                first = node
+            if first is node:
+                kept.append(node)
+            else:
+                replaced.update(zip(node.results, first.results))
+        block.nodes = kept
+    if replaced:
+        _replace_in_ends(graph, replaced)
+
+
+def _replace_in_ends(graph: Graph, replaced: dict[Value, Value]) -> None:
+    """Scalars may be named by terminators, states and later blocks; tensors that are were not merged."""
+    from bcvm.specialise.ssa import Aggregate, Level
+
+    def tree(t: Any) -> Any:
+        if isinstance(t, Value):
+            return replaced.get(t, t)
+        if isinstance(t, Aggregate):
+            t.items = tuple(tree(i) for i in t.items)
+        return t
+
+    done: set[int] = set()
+
+    def state(s: State | None) -> None:
+        if s is not None and id(s) not in done:
+            done.add(id(s))
+            s.levels = tuple(Level(v.bound, v.pc, tuple(map(tree, v.locals)), tuple(map(tree, v.stack))) for v in s.levels)
+
+    for block in graph.blocks:
+        state(block.state)
+        for node in block.nodes:
+            state(node.state)
+            node.operands = tuple(replaced.get(v, v) for v in node.operands)
+        end = block.end
+        for j in jumps(end):
+            j.args = tuple(replaced.get(v, v) for v in j.args)
+        if isinstance(end, Branch):
+            end.condition = replaced.get(end.condition, end.condition)
+        elif isinstance(end, Return):
+            end.tree = tree(end.tree)
+        elif isinstance(end, Exit):
+            state(end.state)
+
+
+def _drop_dead(graph: Graph) -> None:
+    """Nodes whose results nobody needs. Dims do not name their producers, so ints that carry an atom of their own stay."""
+    needed: set[Value] = set()
+    work: list[Value] = [v for e in _all_ends(graph) for v in end_values(e)]
+    live: set[int] = set()
+
+    def keep(node: Node) -> None:
+        live.add(id(node))
+        work.extend(node.operands)
+        if can_exit(node) and node.state is not None:
+            work.extend(node.state.values())
+
+    for block in graph.blocks:
+        if block.state is not None:
+            work.extend(block.state.values())
+        for node in block.nodes:
+            if node.effect or node.op in ("check", "guard") or _must_stay(node):
+                keep(node)
+    while work:
+        v = work.pop()
+        if v in needed:
+            continue
+        needed.add(v)
+        if v.node is not None and id(v.node) not in live:
+            keep(v.node)
+    for block in graph.blocks:
+        block.nodes = [n for n in block.nodes if id(n) in live]
+
+
+def _must_stay(node: Node) -> bool:
+    if node.op == "item":
+        return True
+    if node.op == "scalar":
+        if node.attrs["fn"] in RAISES and node.state is not None:
+            return True
+        result = node.results[0]
+        return isinstance(result.type, Scalar) and result.dim is not None and any(a.kind in ("opaque", "symbol") for a in result.dim.atoms())
+    return node.op == "op" and "raises" in node.attrs["op"].effects

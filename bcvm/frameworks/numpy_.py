@@ -1,0 +1,58 @@
+"""The emitted form of NumPy: how stubs read arrays and NumPy scalars, and box results."""
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from bcvm.compiler import abi, probe, stub
+from bcvm.compiler.emit import Emitter
+from bcvm.specialise.types import Tensor
+
+# Type numbers that mean the same element on 64-bit Linux: `long long` is `long`.
+_ALSO = {"int64": 9, "uint64": 10}
+
+
+class NumPyReader:
+    """Exact ndarrays, aligned, of native byte order; exact NumPy scalars where the type says `scalar`."""
+
+    def read(self, e: Emitter, obj: str, type: Tensor, writable: bool, miss: str, hold: Callable[[str], None]) -> tuple[str, list[str], list[str]]:
+        dtype = np.dtype(type.dtype)
+        if type.scalar:
+            e.type_is(obj, dtype.type, miss)
+            return e.offset(obj, probe.SIZE), [], []
+        e.type_is(obj, np.ndarray, miss)
+        e.require(e.let(f"icmp eq i32 {e.load('i32', obj, abi.ARRAY_ND)}, {type.rank}"), miss)
+        self._dtype(e, e.load("ptr", obj, abi.ARRAY_DESCR), dtype, miss)
+        flags = probe.FLAG_ALIGNED | (probe.FLAG_WRITEABLE if writable else 0)
+        have = e.let(f"and i32 {e.load('i32', obj, abi.ARRAY_FLAGS)}, {flags}")
+        e.require(e.let(f"icmp eq i32 {have}, {flags}"), miss)
+        data = e.load("ptr", obj, abi.ARRAY_DATA)
+        if not type.rank:
+            return data, [], []
+        dims, strides = e.load("ptr", obj, abi.ARRAY_DIMS), e.load("ptr", obj, abi.ARRAY_STRIDES)
+        return data, [e.load("i64", dims, 8 * i) for i in range(type.rank)], [e.load("i64", strides, 8 * i) for i in range(type.rank)]
+
+    def _dtype(self, e: Emitter, descr: str, dtype: np.dtype[np.generic], miss: str) -> None:
+        """The builtin dtype object, or another of the same type number and native byte order (unpickled arrays have one of their own)."""
+        same, other = e.label("dtype"), e.label("other")
+        e.line(f"br i1 {e.let(f'icmp eq ptr {descr}, {e.object(dtype)}')}, label %{same}, label %{other}")
+        e.start(other)
+        number = e.load("i32", descr, probe.DESCR_TYPE_NUMBER)
+        fits = e.let(f"icmp eq i32 {number}, {dtype.num}")
+        if dtype.name in _ALSO:
+            fits = e.let(f"or i1 {fits}, {e.let(f'icmp eq i32 {number}, {_ALSO[dtype.name]}')}")
+        e.require(fits, miss)
+        order = e.load("i8", descr, probe.DESCR_BYTEORDER)
+        e.require(e.let(f"icmp eq i8 {order}, {ord(dtype.byteorder)}"), miss)
+        e.jump(same)
+        e.start(same)
+
+    def box(self, e: Emitter, obj: str, type: Tensor) -> str:
+        return obj
+
+    def before_write(self, e: Emitter) -> None:
+        return None
+
+
+stub.READERS["numpy"] = NumPyReader()

@@ -1,0 +1,207 @@
+"""Outlining: a piece of syntax becomes a Python function of its live-in locals returning its live-outs, for CALL_PY.
+
+The function has the globals and the closure cells of the one it comes from, and the file name and lines of its source.
+All pieces of a function are compiled at once, inside a function that has the same free variables.
+"""
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+from bcvm.frontend.rewrite import Leaves, Redirect, at
+from bcvm.frontend.scope import Flow, Names, State, exposed_reads, names_of
+
+OUTCOME, RESULT, UNSET = ".outcome", ".result", ".unset"
+"""Names that no source can have."""
+
+_UNSET = object()
+
+
+class WholeFunction(Exception):
+    """The function runs as one call back into Python; the text says why."""
+
+
+@dataclass(frozen=True)
+class Outline:
+    """How a piece is called: `live_ins` are pushed; results in order, first on top of the stack:
+    each of `live_outs` (a flag before it where `flagged`), then the outcome (0 fell through, 1 return, 2 break,
+    3 continue) if `leaves`, then the value (of an expression, or returned) if `value`."""
+
+    live_ins: tuple[str, ...]
+    live_outs: tuple[tuple[str, bool], ...]  # (name, flagged): a flagged one is stored only if its flag is true
+    leaves: Leaves | None
+    value: bool
+
+    @property
+    def results(self) -> int:
+        return sum(1 + flagged for _, flagged in self.live_outs) + (self.leaves is not None) + self.value
+
+
+class Outliner:
+    """Collects the pieces of one function."""
+
+    def __init__(self, name: str, code: CodeType, local_names: set[str], names: Names, body: list[ast.stmt], parameters: frozenset[str]) -> None:
+        self.name, self.code, self.locals, self.names, self.body, self.parameters = name, code, local_names, names, body, parameters
+        self._functions: list[ast.stmt] = []
+
+    @cached_property
+    def _set_before(self) -> dict[int, frozenset[str]]:
+        """id of statement -> locals certainly set there. Only pieces ask for it; the first one before it changes the tree."""
+        flow = Flow()
+        flow.block(self.body, self.parameters)
+        return flow.before
+
+    def expression(self, node: ast.expr, statement: ast.stmt | None) -> Outline:
+        """A piece that yields the expression's value."""
+        names = names_of(node)
+        reads = [n for n in names.loads if n in self.locals]
+        if names.stores:
+            exposed = exposed_reads(node)
+            reads = [n for n in reads if n in exposed]
+        known = self._before(statement)
+        outs = [n for n in names.stores if n in self.locals]
+        self._check_set(reads, known, node)
+        if not outs:
+            return self._add(node, reads, [at(node, ast.Return(node))], Outline(tuple(reads), (), None, True), names)
+        ins = reads + [n for n in outs if n in known and n not in reads]
+        live_outs = tuple((n, n not in known) for n in outs)
+        first = at(node, ast.Assign([ast.Name(RESULT, ast.Store())], node))
+        body = [*self._blank(node, live_outs), first, self._return(node, live_outs, [ast.Name(RESULT, ast.Load())])]
+        return self._add(node, ins, body, Outline(tuple(ins), live_outs, None, True), names)
+
+    def store(self, target: ast.expr) -> Outline:
+        """A piece that takes a value (and, for an attribute, the object below it was pushed after it) and stores it."""
+        names = names_of(target)
+        if isinstance(target, ast.Attribute):
+            params = [".value", ".object"]
+            place: ast.expr = ast.Attribute(ast.Name(".object", ast.Load()), target.attr, ast.Store())
+            names = Names()
+        else:
+            params, place = [".value"], target
+        body = [at(target, ast.Assign([place], ast.Name(".value", ast.Load()))), at(target, ast.Return(ast.Tuple([], ast.Load())))]
+        return self._add(target, params, body, Outline(tuple(params), (), None, False), names)
+
+    def raising(self, node: ast.Raise | ast.Assert, statement: ast.stmt) -> Outline:
+        """A piece that always raises."""
+        names = names_of(node)
+        reads = [n for n in names.loads if n in self.locals]
+        self._check_set(reads, self._before(statement), node)
+        return self._add(node, reads, [node], Outline(tuple(reads), (), None, True), names)
+
+    def statement(self, node: ast.stmt, place: ast.stmt) -> Outline:
+        """A piece that runs a statement, ways out included. `place`: the statement that it is, or is a part of."""
+        names = names_of(node)
+        known = self._before(place)
+        flow = Flow()
+        end = flow.block([node], frozenset())
+        ins = [n for n in names.loads if n in flow.exposed and n in self.locals]
+        self._check_set(ins, known, node)
+        outs = [n for n in names.stores if n in self.locals and (n in flow.exposed or self.names.loads[n] > names.loads[n])]
+        for n in outs:
+            if n in names.deletes:
+                raise WholeFunction(f"'{n}' is unset inside {_describe(node)} and used outside")
+        definite = _meet([end, *flow.leaves])
+        ins += [n for n in outs if n not in definite and n in known and n not in ins]
+        live_outs = tuple((n, n not in definite and n not in ins) for n in outs)
+        leaves = Leaves()
+        leaves.visit(node)
+        any_leave = leaves.returns or leaves.breaks or leaves.continues
+        body = self._statement_body(node, names, leaves, live_outs)
+        outline = Outline(tuple(ins), live_outs, leaves if any_leave else None, leaves.returns)
+        return self._add(node, ins, body, outline, names)
+
+    def _statement_body(self, node: ast.stmt, names: Names, leaves: Leaves, live_outs: tuple[tuple[str, bool], ...]) -> list[ast.stmt]:
+        run: list[ast.stmt] = [node]
+        if leaves.returns or leaves.breaks or leaves.continues or names.globals or names.nonlocals:
+            blank: list[object] = [False if k == 0 and flagged else None for _, flagged in live_outs for k in range(1 + flagged)]
+            redirected = Redirect(OUTCOME, blank).visit(node)
+            run = redirected if isinstance(redirected, list) else [redirected]
+        tail: list[ast.expr] = []
+        if leaves.breaks or leaves.continues:
+            fell = [at(node, ast.Assign([ast.Name(OUTCOME, ast.Store())], ast.Constant(0))), at(node, ast.Break())]
+            run = [at(node, ast.While(ast.Constant(True), run + fell, []))]
+            tail.append(ast.Name(OUTCOME, ast.Load()))
+        elif leaves.returns:
+            tail.append(ast.Constant(0))
+        if leaves.returns:
+            tail.append(ast.Constant(None))
+        return [*self._blank(node, live_outs), *run, self._return(node, live_outs, tail)]
+
+    # -- parts
+    def _before(self, statement: ast.stmt | None) -> frozenset[str]:
+        if statement is None:  # a lambda: nothing but parameters
+            return frozenset(self.locals)
+        return self._set_before.get(id(statement), frozenset())
+
+    def _check_set(self, reads: list[str], known: frozenset[str], node: ast.AST) -> None:
+        for n in reads:
+            if n not in known:
+                raise WholeFunction(f"'{n}' may be unset at {_describe(node)}")
+
+    def _blank(self, place: ast.AST, live_outs: tuple[tuple[str, bool], ...]) -> list[ast.stmt]:
+        return [at(place, ast.Assign([ast.Name(n, ast.Store())], ast.Name(UNSET, ast.Load()))) for n, flagged in live_outs if flagged]
+
+    def _return(self, place: ast.AST, live_outs: tuple[tuple[str, bool], ...], tail: list[ast.expr]) -> ast.stmt:
+        items: list[ast.expr] = []
+        for n, flagged in live_outs:
+            if flagged:
+                items.append(ast.Compare(ast.Name(n, ast.Load()), [ast.IsNot()], [ast.Name(UNSET, ast.Load())]))
+            items.append(ast.Name(n, ast.Load()))
+        items += tail
+        return at(place, ast.Return(items[0] if len(items) == 1 else ast.Tuple(items, ast.Load())))  # type: ignore[no-any-return]
+
+    def _add(self, place: Any, params: list[str], body: list[ast.stmt], outline: Outline, names: Names) -> Outline:
+        bound = set(names.stores) | set(names.deletes)
+        declared_global = sorted((bound & self.names.globals) | names.globals)
+        declared_free = sorted((bound & self.names.nonlocals) | names.nonlocals)
+        head: list[ast.stmt] = [at(place, kind(n)) for kind, n in ((ast.Global, declared_global), (ast.Nonlocal, declared_free)) if n]
+        flagged = any(f for _, f in outline.live_outs)
+        args = ast.arguments([], [ast.arg(p) for p in [*params, *([UNSET] if flagged else [])]], None, [], [], None, [])
+        function = ast.FunctionDef(f".{len(self._functions)}", args, head + body, [], None, **({"type_params": []} if sys.version_info >= (3, 12) else {}))
+        self._functions.append(at(place, function))
+        return outline
+
+    def compile(self, flags: int) -> tuple[CodeType, ...]:
+        """The code of each piece, in order."""
+        if not self._functions:
+            return ()
+        args = ast.arguments([], [ast.arg(n) for n in self.code.co_freevars], None, [], [], None, [])
+        outer = ast.FunctionDef(".outer", args, self._functions, [], None, **({"type_params": []} if sys.version_info >= (3, 12) else {}))
+        module = ast.Module([at(self._functions[0], outer)], [])
+        compiled = compile(module, self.code.co_filename, "exec", flags=flags, dont_inherit=True)
+        (outer_code,) = (c for c in compiled.co_consts if isinstance(c, CodeType))
+        pieces = [c for c in outer_code.co_consts if isinstance(c, CodeType)]
+        return tuple(_rename(p, self.code.co_name, f"{p.co_name}", self.name) for p in pieces)
+
+
+def make(code: CodeType, globals: dict[str, Any], closure: Mapping[str, CellType]) -> FunctionType:
+    """The function of a piece, for one function object."""
+    defaults = (_UNSET,) if UNSET in code.co_varnames[:code.co_argcount] else None
+    return FunctionType(code, globals, code.co_name, defaults, tuple(closure[n] for n in code.co_freevars))
+
+
+def _rename(code: CodeType, name: str, piece: str, qualname: str) -> CodeType:
+    """Tracebacks and nested functions show the function that the piece comes from."""
+    if sys.version_info < (3, 11):
+        return code.replace(co_name=name)
+    prefix = f".outer.<locals>.{piece}"
+
+    def renamed(c: CodeType) -> CodeType:
+        consts = tuple(renamed(k) if isinstance(k, CodeType) else k for k in c.co_consts)
+        return c.replace(co_qualname=qualname + c.co_qualname[len(prefix):] if c.co_qualname.startswith(prefix) else c.co_qualname, co_consts=consts)
+    return renamed(code).replace(co_name=name)
+
+
+def _meet(states: list[State]) -> frozenset[str]:
+    reached = [s for s in states if s is not None]
+    return frozenset.intersection(*reached) if reached else frozenset()
+
+
+def _describe(node: Any) -> str:
+    kind = "try" if type(node).__name__.startswith("Try") else type(node).__name__.lower()
+    return f"the {kind} of line {node.lineno}"

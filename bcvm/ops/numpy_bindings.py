@@ -1,0 +1,555 @@
+"""Bindings of NumPy's functions. What a binding does not cover (`out=`, `where=`, ...) raises Unsupported: the call runs in the interpreter."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bcvm.bytecode.dtypes import is_float, kind
+from bcvm.ops.arguments import pad_pairs
+from bcvm.ops.definition import binds
+from bcvm.ops.function_bindings import axes, const, counted, dtype_name, flag, none, resolved, sequence, sizes, squeeze
+from bcvm.shapes.dim import Dim
+
+NOVALUE = object()  # an argument that was not given
+
+
+def unused(b: Any, **given: Any) -> None:
+    """Options without a native form must have their defaults (None or not given)."""
+    for name, value in given.items():
+        if value is not NOVALUE and not none(b, value):
+            b.unsupported(f"NumPy's argument {name}=")
+
+
+def as_tensor(b: Any, v: Any) -> Any:
+    """A tensor argument; a Python scalar becomes one of rank 0 with the library's dtype for it."""
+    if b.is_tensor(v):
+        return v
+    if not isinstance(v, (bool, int, float)) and b.is_sequence(v):
+        return b.unsupported("a list or tuple in place of an array")
+    return b.cast(v, {"int": "int64", "float": "float64"}.get(b.dtype(v), "bool"))
+
+
+# -- ufuncs
+
+def _operator_on_scalars(b: Any, name: str, operands: tuple[Any, ...]) -> Any:
+    """np.add(1, 2) gives a NumPy scalar, not a Python number."""
+    if not any(b.is_tensor(o) for o in operands):
+        operands = (as_tensor(b, operands[0]), *operands[1:])
+    return b.op(name, *operands)
+
+
+def _ufunc(np_names: tuple[str, ...], op: str, n: int) -> None:
+    def binding(b: Any, *operands: Any, out: Any = None, where: Any = True, dtype: Any = None, **more: Any) -> Any:
+        if len(operands) != n or more:
+            return b.unsupported(f"np.{np_names[0]} with {len(operands)} positional arguments" + "".join(f", {k}=" for k in more))
+        unused(b, out=out, dtype=dtype)
+        if const(b, where) is not True:
+            b.unsupported("a ufunc with where=")
+        return UFUNC_RULES.get(op, _operator_on_scalars)(b, op, operands)
+    binds(*(f"numpy.{name}" for name in np_names))(binding)
+
+
+def _pow(b: Any, name: str, operands: tuple[Any, ...]) -> Any:
+    """Negative powers of integers are an error of NumPy: the exponent must be a known constant or floating point."""
+    x, y = operands
+    integers = [v for v in operands if b.is_tensor(v) and not is_float(b.dtype(v)) or not b.is_tensor(v) and b.dtype(v) in ("int", "bool")]
+    if len(integers) == 2 and (b.is_tensor(y) and kind(b.dtype(y)) != "u" or not b.is_tensor(y) and const(b, y) < 0):
+        return b.unsupported("an integer power whose exponent may be negative")
+    if b.is_tensor(x) and is_float(b.dtype(x)) and not b.is_tensor(y) and b.is_scalar(y):
+        simple = _simple_power(b, x, y)
+        if simple is not None:
+            return simple
+    return _operator_on_scalars(b, name, operands)
+
+
+def _simple_power(b: Any, x: Any, y: Any) -> Any:
+    """Powers that NumPy's operator and ufunc compute by one multiplication, square root or division."""
+    value = y if isinstance(y, (int, float)) else getattr(y, "value", None)
+    if value == 2:
+        return b.op("square", x)
+    if value == 0.5:
+        return b.op("sqrt", x)
+    return None
+
+
+def _float_in_numpy(b: Any, name: str, operands: tuple[Any, ...]) -> Any:
+    """Rounding keeps integers as they are since NumPy 2.1; before, they became floating point: only floating point is taken."""
+    (x,) = operands
+    if b.is_tensor(x) and not is_float(b.dtype(x)):
+        return b.unsupported(f"np.{name} of integers")
+    return _operator_on_scalars(b, name, operands)
+
+
+def _no_bool(b: Any, name: str, operands: tuple[Any, ...]) -> Any:
+    if all((b.dtype(o) == "bool") for o in operands):
+        return b.unsupported(f"np.{name} of bools is an error")
+    return _operator_on_scalars(b, name, operands)
+
+
+UFUNC_RULES: dict[str, Callable[..., Any]] = {"pow": _pow, "floor": _float_in_numpy, "ceil": _float_in_numpy, "trunc": _float_in_numpy, "rint": _float_in_numpy,
+                                              "sub": _no_bool, "neg": _no_bool}
+
+for _names, _op in (
+        (("add",), "add"), (("subtract",), "sub"), (("multiply",), "mul"), (("true_divide", "divide"), "truediv"), (("floor_divide",), "floordiv"),
+        (("remainder", "mod"), "mod"), (("power", "pow"), "pow"), (("maximum",), "maximum"), (("minimum",), "minimum"), (("fmax",), "fmax"), (("fmin",), "fmin"),
+        (("equal",), "eq"), (("not_equal",), "ne"), (("less",), "lt"), (("less_equal",), "le"), (("greater",), "gt"), (("greater_equal",), "ge"),
+        (("logical_and",), "logical_and"), (("logical_or",), "logical_or"), (("logical_xor",), "logical_xor"), (("bitwise_and",), "and_"), (("bitwise_or",), "or_"),
+        (("bitwise_xor",), "xor"), (("left_shift", "bitwise_left_shift"), "lshift"), (("right_shift", "bitwise_right_shift"), "rshift"), (("copysign",), "copysign"),
+        (("matmul",), "matmul")):
+    _ufunc(_names, _op, 2)
+for _names, _op in (
+        (("negative",), "neg"), (("positive",), "pos"), (("absolute", "abs"), "abs"), (("sqrt",), "sqrt"), (("square",), "square"), (("reciprocal",), "reciprocal"),
+        (("exp",), "exp"), (("expm1",), "expm1"), (("exp2",), "exp2"), (("log",), "log"), (("log1p",), "log1p"), (("log2",), "log2"), (("log10",), "log10"),
+        (("sin",), "sin"), (("cos",), "cos"), (("tan",), "tan"), (("sinh",), "sinh"), (("cosh",), "cosh"), (("tanh",), "tanh"), (("arctan", "atan"), "arctan"),
+        (("floor",), "floor"), (("ceil",), "ceil"), (("trunc",), "trunc"), (("rint",), "rint"), (("sign",), "sign"), (("logical_not",), "logical_not"),
+        (("invert", "bitwise_not", "bitwise_invert"), "invert"), (("isnan",), "isnan"), (("isinf",), "isinf"), (("isfinite",), "isfinite")):
+    _ufunc(_names, _op, 1)
+UFUNC_RULES["reciprocal"] = lambda b, name, o: b.op(name, *o) if b.is_tensor(o[0]) and is_float(b.dtype(o[0])) else b.unsupported("np.reciprocal of integers")
+
+
+def _operator(name: str) -> None:
+    rule = UFUNC_RULES.get(name)
+    if rule is not None:
+        binds(method=f"operator {name}", library="numpy")(lambda b, *operands: rule(b, name, operands))
+
+
+for _name in ("pow", "sub", "neg"):
+    _operator(_name)
+
+# -- reductions, as functions and as methods
+
+
+def _reduction(name: str, *aliases: str) -> None:
+    def binding(b: Any, a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, initial: Any = NOVALUE, where: Any = NOVALUE) -> Any:
+        unused(b, out=out, initial=initial, where=where)
+        x = as_tensor(b, a)
+        if not none(b, dtype):
+            x = b.cast(x, dtype_name(b, dtype))
+        return b.op(name, x, axis=axes(b, axis, b.rank(x)), keepdims=_keep(b, keepdims))
+
+    def plain(b: Any, a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, initial: Any = NOVALUE, where: Any = NOVALUE) -> Any:
+        return binding(b, a, axis, None, out, keepdims, initial, where)
+    binds(*(f"numpy.{n}" for n in (name, *aliases)), method=name)(binding if name in ("sum", "prod", "mean") else plain)
+
+
+def _keep(b: Any, keepdims: Any) -> bool:
+    return keepdims is not NOVALUE and flag(b, keepdims)
+
+
+_reduction("sum")
+_reduction("prod")
+_reduction("mean")
+_reduction("max", "amax")
+_reduction("min", "amin")
+_reduction("any")
+_reduction("all")
+
+
+def _spread(name: str) -> None:
+    def binding(b: Any, a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, **more: Any) -> Any:
+        unused(b, out=out, dtype=dtype, **more)
+        x = as_tensor(b, a)
+        return b.op(name, x, axis=axes(b, axis, b.rank(x)), ddof=const(b, ddof), keepdims=_keep(b, keepdims))
+    binds(f"numpy.{name}", method=name)(binding)
+
+
+_spread("var")
+_spread("std")
+
+
+def _index(name: str) -> None:
+    def binding(b: Any, a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> Any:
+        unused(b, out=out)
+        x = as_tensor(b, a)
+        return b.op(name, x, axis=axes(b, axis, b.rank(x)), keepdims=_keep(b, keepdims))
+    binds(f"numpy.{name}", method=name)(binding)
+
+
+_index("argmax")
+_index("argmin")
+
+
+@binds("numpy.cumsum", method="cumsum")
+def _cumsum(b: Any, a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    unused(b, out=out, dtype=dtype)
+    if none(b, axis):
+        a, axis = flat(b, a), 0
+    return b.op("cumsum", a, axis=b.axis(axis, b.rank(a)))
+
+
+@binds("numpy.linalg.norm")
+def _norm(b: Any, x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Any:
+    """The Euclidean norm: without `ord`, or ord=2 along one axis."""
+    on = axes(b, axis, b.rank(x))
+    if not is_float(b.dtype(x)) or not none(b, ord) and (const(b, ord) != 2 or len(on) != 1):
+        return b.unsupported("np.linalg.norm other than the Euclidean norm of floating point")
+    if len(on) > 2 and not none(b, axis):
+        return b.unsupported("np.linalg.norm over more than two axes")
+    return b.op("sqrt", b.op("sum", b.op("mul", x, x), axis=on, keepdims=flag(b, keepdims)))
+
+
+# -- linear algebra
+
+@binds("numpy.dot", method="dot")
+def _dot(b: Any, a: Any, other: Any, out: Any = None) -> Any:
+    unused(b, out=out)
+    a, other = as_tensor(b, a), as_tensor(b, other)
+    if b.rank(a) == 0 or b.rank(other) == 0:
+        return b.op("mul", a, other)
+    if b.rank(other) > 2:
+        return b.unsupported("np.dot with a second operand of rank 3 or more")
+    return b.op("matmul", a, other)
+
+
+@binds("numpy.outer")
+def _outer(b: Any, a: Any, other: Any, out: Any = None) -> Any:
+    unused(b, out=out)
+    return b.op("mul", b.op("expand_dims", flat(b, a), axis=(1,)), b.op("expand_dims", flat(b, other), axis=(0,)))
+
+
+@binds("numpy.einsum")
+def _einsum(b: Any, subscripts: Any, *operands: Any, **options: Any) -> Any:
+    """Two operands whose shared index is summed, batch indices first: what matmul is."""
+    text = const(b, subscripts).replace(" ", "")
+    if options or len(operands) != 2 or "->" not in text or "." in text:
+        return b.unsupported("np.einsum other than a product of two operands")
+    terms, out = text.split("->")
+    left, right = terms.split(",")
+    batch = "".join(i for i in left if i in right and i in out)
+    summed = "".join(i for i in left if i in right and i not in out)
+    rows, columns = "".join(i for i in left if i not in right), "".join(i for i in right if i not in left)
+    if any(len(set(t)) != len(t) for t in (left, right, out)) or len(summed) != 1 or len(rows) > 1 or len(columns) > 1 or set(out) != set(batch + rows + columns):
+        return b.unsupported(f"np.einsum {text}")
+    x = b.transpose(operands[0], tuple(left.index(i) for i in batch + rows + summed))
+    y = b.transpose(operands[1], tuple(right.index(i) for i in batch + summed + columns))
+    if batch and not rows:
+        x = b.op("expand_dims", x, axis=(len(batch),))
+    if batch and not columns:
+        y = b.op("expand_dims", y, axis=(len(batch) + 1,))
+    z = b.op("matmul", x, y)
+    if batch and not rows:
+        z = b.op("squeeze", z, axis=(len(batch),))
+    if batch and not columns:
+        z = b.op("squeeze", z, axis=(b.rank(z) - 1,))
+    have = batch + rows + columns
+    return z if have == out else b.transpose(z, tuple(have.index(i) for i in out))
+
+
+# -- joins and splits
+
+@binds("numpy.concatenate", "numpy.concat")
+def _concatenate(b: Any, arrays: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: Any = "same_kind") -> Any:
+    unused(b, out=out, dtype=dtype)
+    items = [as_tensor(b, v) for v in sequence(b, arrays)]
+    if none(b, axis):
+        items, axis = [flat(b, v) for v in items], 0
+    return b.op("concat", *items, axis=b.axis(axis, b.rank(items[0])))
+
+
+@binds("numpy.stack")
+def _stack(b: Any, arrays: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: Any = "same_kind") -> Any:
+    unused(b, out=out, dtype=dtype)
+    items = [as_tensor(b, v) for v in sequence(b, arrays)]
+    return b.op("stack", *items, axis=b.axis(axis, b.rank(items[0]) + 1))
+
+
+def _raised(b: Any, v: Any, rank: int) -> Any:
+    x = as_tensor(b, v)
+    return b.op("expand_dims", x, axis=(0,)) if b.rank(x) < rank else x
+
+
+@binds("numpy.vstack", "numpy.row_stack")
+def _vstack(b: Any, arrays: Any) -> Any:
+    items = [_raised(b, _raised(b, v, 1), 2) for v in sequence(b, arrays)]
+    return b.op("concat", *items, axis=0)
+
+
+@binds("numpy.hstack")
+def _hstack(b: Any, arrays: Any) -> Any:
+    items = [_raised(b, v, 1) for v in sequence(b, arrays)]
+    return b.op("concat", *items, axis=0 if b.rank(items[0]) == 1 else 1)
+
+
+def parts(b: Any, x: Any, bounds: list[Any], axis: int) -> list[Any]:
+    """Slices of x along an axis between these bounds (dims); the first starts at 0, None is the end."""
+    out, start = [], Dim.const(0)
+    whole = ("slice", None, None, None)
+    for stop in bounds:
+        out.append(b.slice(x, [whole] * axis + [("slice", b.int_of(start), None if stop is None else b.int_of(stop), None)]))
+        start = stop if stop is not None else start
+    return out
+
+
+def equal_parts(b: Any, x: Any, n: int, axis: int) -> list[Any]:
+    """n slices of equal size; the size must be divisible."""
+    size = b.dims(x)[axis]
+    b.require("eq", size % n, Dim.const(0), "split does not result in an equal division")
+    each = size // n
+    return parts(b, x, [each * (i + 1) for i in range(n)], axis)
+
+
+@binds("numpy.split")
+def _split(b: Any, ary: Any, indices_or_sections: Any, axis: Any = 0) -> Any:
+    on = b.axis(axis, b.rank(ary))
+    if isinstance(indices_or_sections, int) or not b.is_sequence(indices_or_sections):
+        return b.list(equal_parts(b, ary, const(b, indices_or_sections), on))
+    return b.list(parts(b, ary, [*sizes(b, sequence(b, indices_or_sections)), None], on))
+
+
+# -- shapes
+
+def flat(b: Any, a: Any) -> Any:
+    x = as_tensor(b, a)
+    total = Dim.const(1)
+    for d in b.dims(x):
+        total = total * d
+    return x if b.rank(x) == 1 else b.reshape(x, [total])
+
+
+@binds("numpy.transpose", method="transpose")
+def _transpose(b: Any, a: Any, *axes_given: Any, axes: Any = None) -> Any:
+    rank = b.rank(a)
+    given = list(axes_given) or ([] if none(b, axes) else [axes])
+    if len(given) == 1:
+        given = [] if none(b, given[0]) else sequence(b, given[0])
+    return b.transpose(a, tuple(b.axis(p, rank) for p in given) if given else tuple(range(rank))[::-1])
+
+
+@binds("numpy.swapaxes", method="swapaxes")
+def _swapaxes(b: Any, a: Any, axis1: Any, axis2: Any) -> Any:
+    rank = b.rank(a)
+    i, j = b.axis(axis1, rank), b.axis(axis2, rank)
+    perm = list(range(rank))
+    perm[i], perm[j] = j, i
+    return b.transpose(a, tuple(perm))
+
+
+@binds("numpy.moveaxis")
+def _moveaxis(b: Any, a: Any, source: Any, destination: Any) -> Any:
+    rank = b.rank(a)
+    src, dst = [b.axis(v, rank) for v in sequence(b, source)], [b.axis(v, rank) for v in sequence(b, destination)]
+    if len(src) != len(dst):
+        return b.unsupported("np.moveaxis with unequal source and destination")
+    order = [i for i in range(rank) if i not in src]
+    for d, s in sorted(zip(dst, src)):
+        order.insert(d, s)
+    return b.transpose(a, tuple(order))
+
+
+@binds("numpy.reshape")
+def _reshape(b: Any, a: Any, shape: Any = None, order: Any = "C", *, newshape: Any = None, copy: Any = None) -> Any:
+    unused(b, copy=copy)
+    if const(b, order) != "C":
+        return b.unsupported("reshape with order other than C")
+    x = as_tensor(b, a)
+    return b.reshape(x, resolved(b, x, sequence(b, newshape if none(b, shape) else shape)))
+
+
+@binds("numpy.ravel", method="ravel")
+def _ravel(b: Any, a: Any, order: Any = "C") -> Any:
+    return flat(b, a) if const(b, order) == "C" else b.unsupported("ravel with order other than C")
+
+
+@binds("numpy.expand_dims")
+def _expand_dims(b: Any, a: Any, axis: Any) -> Any:
+    items = sequence(b, axis)
+    x = as_tensor(b, a)
+    return b.op("expand_dims", x, axis=tuple(sorted(b.axis(v, b.rank(x) + len(items)) for v in items)))
+
+
+binds("numpy.squeeze", method="squeeze")(squeeze)
+
+
+@binds("numpy.broadcast_to")
+def _broadcast_to(b: Any, array: Any, shape: Any, subok: Any = False) -> Any:
+    return b.op("broadcast_to", as_tensor(b, array), dims=tuple(sizes(b, sequence(b, shape))))
+
+
+@binds("numpy.flip")
+def _flip(b: Any, m: Any, axis: Any = None) -> Any:
+    on = axes(b, axis, b.rank(m))
+    return b.slice(m, [("slice", None, None, -1 if i in on else None) for i in range(b.rank(m))])
+
+
+@binds("numpy.repeat", method="repeat")
+def _repeat(b: Any, a: Any, repeats: Any, axis: Any = None) -> Any:
+    """The same number for every element: a broadcast and a reshape."""
+    x, on = (flat(b, a), 0) if none(b, axis) else (a, b.axis(axis, b.rank(a)))
+    if b.is_tensor(repeats) or b.is_sequence(repeats):
+        return b.unsupported("np.repeat with a number for each element")
+    n = sizes(b, [repeats])[0]
+    b.require("le", Dim.const(0), n, "repeats may not be negative")
+    dims = list(b.dims(x))
+    wide = b.op("broadcast_to", b.op("expand_dims", x, axis=(on + 1,)), dims=tuple(dims[:on + 1] + [n] + dims[on + 1:]))
+    return b.reshape(wide, dims[:on] + [dims[on] * n] + dims[on + 1:])
+
+
+@binds("numpy.tile")
+def _tile(b: Any, A: Any, reps: Any) -> Any:
+    return tiled(b, as_tensor(b, A), sizes(b, sequence(b, reps)))
+
+
+def tiled(b: Any, x: Any, reps: list[Any]) -> Any:
+    """x repeated as a whole along each axis."""
+    rank = max(b.rank(x), len(reps))
+    dims = [Dim.const(1)] * (rank - b.rank(x)) + list(b.dims(x))
+    reps = [Dim.const(1)] * (rank - len(reps)) + reps
+    x = b.reshape(x, [v for d in dims for v in (Dim.const(1), d)])
+    wide = b.op("broadcast_to", x, dims=tuple(v for r, d in zip(reps, dims) for v in (r, d)))
+    return b.reshape(wide, [r * d for r, d in zip(reps, dims)])
+
+
+# -- selection
+
+@binds("numpy.where")
+def _where(b: Any, condition: Any, x: Any = NOVALUE, y: Any = NOVALUE) -> Any:
+    if x is NOVALUE or y is NOVALUE:
+        return b.unsupported("np.where with one argument: the result's sizes depend on values")
+    c = as_tensor(b, condition)
+    if b.dtype(c) != "bool":
+        c = b.op("ne", c, 0)
+    if not b.is_tensor(x) and not b.is_tensor(y):
+        x = as_tensor(b, x)
+    return b.op("where", c, x, y)
+
+
+@binds("numpy.clip", method="clip")
+def clip(b: Any, a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None, **more: Any) -> Any:
+    """Bounds may be None; NaN passes."""
+    unused(b, out=out, **more)
+    low, high = min if none(b, a_min) else a_min, max if none(b, a_max) else a_max
+    y = as_tensor(b, a)
+    if not none(b, low):
+        y = b.op("maximum", y, low)
+    return y if none(b, high) else b.op("minimum", y, high)
+
+
+@binds("numpy.take", method="take")
+def _take(b: Any, a: Any, indices: Any, axis: Any = None, out: Any = None, mode: Any = "raise") -> Any:
+    unused(b, out=out)
+    if const(b, mode) != "raise":
+        return b.unsupported("np.take with a mode")
+    x, on = (flat(b, a), 0) if none(b, axis) else (a, b.axis(axis, b.rank(a)))
+    if not b.is_tensor(indices):
+        indices = as_tensor(b, indices)
+    return b.op("take", x, indices, axis=on)
+
+
+@binds("numpy.pad")
+def _pad(b: Any, array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> Any:
+    value = options.pop("constant_values", 0)
+    if const(b, mode) != "constant" or options or b.is_sequence(value):
+        return b.unsupported("np.pad other than by one constant")
+    return b.op("pad", array, pads=pad_pairs(const(b, pad_width), b.rank(array)), value=const(b, value))
+
+
+for _name in ("tril", "triu"):
+    binds(f"numpy.{_name}")(lambda b, m, k=0, name=_name: b.op(name, m, k=const(b, k)) if b.rank(m) >= 2 else b.unsupported(f"np.{name} of rank 1"))
+
+# -- creation
+
+
+def _filled(name: str, value: Any) -> None:
+    def binding(b: Any, shape: Any, dtype: Any = "float64", order: Any = "C", **more: Any) -> Any:
+        unused(b, **more)
+        return b.full(sizes(b, sequence(b, shape)), value, "float64" if none(b, dtype) else dtype_name(b, dtype))
+
+    def like(b: Any, a: Any, dtype: Any = None, order: Any = "K", subok: Any = True, shape: Any = None, **more: Any) -> Any:
+        unused(b, **more)
+        dims = list(b.dims(a)) if none(b, shape) else sizes(b, sequence(b, shape))
+        return b.full(dims, value, b.dtype(a) if none(b, dtype) else dtype_name(b, dtype))
+    binds(f"numpy.{name}")(binding)
+    binds(f"numpy.{name}_like")(like)
+
+
+_filled("zeros", 0)
+_filled("ones", 1)
+_filled("empty", 0)  # NumPy leaves the values open; zeros are as good and the same each time
+
+
+@binds("numpy.full")
+def _full(b: Any, shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", **more: Any) -> Any:
+    unused(b, **more)
+    if b.is_tensor(fill_value) and b.rank(fill_value):
+        return b.unsupported("np.full with an array")
+    name = b.dtype(as_tensor(b, fill_value)) if none(b, dtype) else dtype_name(b, dtype)
+    return b.full(sizes(b, sequence(b, shape)), fill_value, name)
+
+
+@binds("numpy.full_like")
+def _full_like(b: Any, a: Any, fill_value: Any, dtype: Any = None, order: Any = "K", subok: Any = True, shape: Any = None, **more: Any) -> Any:
+    unused(b, shape=shape, **more)
+    return b.full(list(b.dims(a)), fill_value, b.dtype(a) if none(b, dtype) else dtype_name(b, dtype))
+
+
+@binds("numpy.arange")
+def _arange(b: Any, start: Any = None, stop: Any = None, step: Any = 1, dtype: Any = None, **more: Any) -> Any:
+    unused(b, **more)
+    return counted(b, start, stop, 1 if none(b, step) else step, "int64" if none(b, dtype) else dtype_name(b, dtype))
+
+
+def _eye(b: Any, N: Any, M: Any = None, k: Any = 0, dtype: Any = "float64", order: Any = "C", **more: Any) -> Any:
+    unused(b, **more)
+    n, m = sizes(b, [N, N if none(b, M) else M])
+    return b.op("eye", dims=(n, m), k=const(b, k), dtype=dtype_name(b, dtype))
+
+
+binds("numpy.eye")(_eye)
+binds("numpy.identity")(lambda b, n, dtype="float64", **more: _eye(b, n, None, 0, dtype, **more))
+
+# -- dtypes
+
+
+@binds("numpy.asarray", "numpy.ascontiguousarray", "numpy.array")
+def _asarray(b: Any, a: Any, dtype: Any = None, **more: Any) -> Any:
+    """Of a tensor only; np.array's copy cannot be told apart unless it is written to, so that runs in the interpreter."""
+    unused(b, **more)
+    if not b.is_tensor(a) and not b.is_scalar(a):
+        return b.unsupported("an array from a list")
+    x = as_tensor(b, a)
+    return x if none(b, dtype) else b.cast(x, dtype_name(b, dtype))
+
+
+def _scalar_type(name: str, dtype: str) -> None:
+    def binding(b: Any, value: Any = 0) -> Any:
+        return b.cast(value, dtype) if not b.is_sequence(value) else b.unsupported(f"np.{name} of a sequence")
+    binds(f"numpy.{name}")(binding)
+
+
+for _name, _dtype in [(n, n) for n in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")] + [("bool_", "bool")]:
+    _scalar_type(_name, _dtype)
+
+
+def _astype(b: Any, x: Any, dtype: Any, order: Any = "K", casting: Any = "unsafe", subok: Any = True, copy: Any = True) -> Any:
+    if const(b, casting) != "unsafe":
+        return b.unsupported("astype with a casting rule")
+    return copied(b, x) if dtype_name(b, dtype) == b.dtype(x) and const(b, copy) else b.cast(x, dtype_name(b, dtype))
+
+
+def copied(b: Any, x: Any) -> Any:
+    """A tensor of its own: what is written into it must not reach x."""
+    return b.op("pos", x) if b.dtype(x) != "bool" else b.op("or_", x, x)
+
+
+binds("numpy.astype", method="astype")(_astype)
+binds("numpy.copy", method="copy")(lambda b, a, order="K", subok=False: copied(b, a))
+
+
+@binds("numpy.shape")
+def _shape(b: Any, a: Any) -> Any:
+    return b.tuple([b.size(a, i) for i in range(b.rank(a))])
+
+
+@binds("numpy.ndim")
+def _ndim(b: Any, a: Any) -> Any:
+    return b.rank(a)
+
+
+@binds("numpy.size")
+def _size(b: Any, a: Any, axis: Any = None) -> Any:
+    if not none(b, axis):
+        return b.size(a, b.axis(axis, b.rank(a)))
+    total = Dim.const(1)
+    for d in b.dims(a):
+        total = total * d
+    return b.int_of(total)

@@ -1,0 +1,451 @@
+"""The OpBuilder that bindings, composites and operators build SSA with (see ops.definition.OpBuilder)."""
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bcvm.errors import Unsupported
+from bcvm.ops.definition import OPS, Composite, Library, Op, Reduction, ScalarExpr, View
+from bcvm.ops.promotion import Operand, result_dtype
+from bcvm.shapes.dim import Dim, broadcast, dim, maximum, minimum, product
+from bcvm.specialise.ssa import Aggregate, Tree, Value, leaves
+from bcvm.specialise.types import Const, Scalar, Tensor
+
+if TYPE_CHECKING:
+    from bcvm.specialise.machine import Machine
+
+_NUMBER = {bool: "bool", int: "int", float: "float"}
+_FOLD: dict[str, Callable[..., Any]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv, "mod": operator.mod, "truediv": operator.truediv,
+    "pow": operator.pow, "neg": operator.neg, "pos": operator.pos, "abs": abs, "not": operator.not_, "eq": operator.eq, "ne": operator.ne, "lt": operator.lt,
+    "le": operator.le, "gt": operator.gt, "ge": operator.ge, "and": operator.and_, "or": operator.or_, "xor": operator.xor, "shl": operator.lshift,
+    "shr": operator.rshift, "min": min, "max": max, "int": int, "float": float, "bool": bool, "invert": operator.invert,
+    "sqrt": math.sqrt, "exp": math.exp, "log": math.log, "floor": math.floor, "ceil": math.ceil,
+    "sin": math.sin, "cos": math.cos, "tan": math.tan, "tanh": math.tanh, "sinh": math.sinh, "cosh": math.cosh, "log2": math.log2, "log10": math.log10,
+}
+_COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
+_DIM_LIMIT = 1 << 61
+
+
+class Builder:
+    def __init__(self, machine: "Machine") -> None:
+        self.m = machine
+        self.library = "numpy"
+
+    # -- asking
+    def is_tensor(self, v: Any) -> bool:
+        return isinstance(v, Value) and isinstance(v.type, Tensor)
+
+    def is_none(self, v: Any) -> bool:
+        return v is None or isinstance(v, Const) and v.value is None
+
+    def is_sequence(self, v: Any) -> bool:
+        return isinstance(v, (tuple, list)) or isinstance(v, Aggregate) and v.kind in ("tuple", "list") or isinstance(v, Const) and type(v.value) in (tuple, list)
+
+    def require(self, how: str, a: Dim, b: Dim, message: str) -> None:
+        ShapeRequests(self.m).require(how, a, b, message)
+
+    def is_scalar(self, v: Any) -> bool:
+        v = self.tree(v)
+        return isinstance(v, Value) and isinstance(v.type, Scalar) or isinstance(v, Const) and type(v.value) in _NUMBER
+
+    def tree(self, v: Any) -> Tree:
+        """A tree for a tree or a Python constant."""
+        if isinstance(v, (Value, Const, Aggregate)):
+            return v
+        if isinstance(v, Dim):
+            return self.int_of(v)
+        if isinstance(v, (tuple, list)):
+            return Aggregate(type(v).__name__, tuple(self.tree(i) for i in v))
+        return Const(v)
+
+    def dtype(self, v: Any) -> str:
+        v = self.tree(v)
+        if isinstance(v, Value):
+            if isinstance(v.type, Tensor):
+                return v.type.dtype
+            if isinstance(v.type, Scalar):
+                return v.type.kind
+        if isinstance(v, Const) and type(v.value) in _NUMBER:
+            return _NUMBER[type(v.value)]
+        raise Unsupported(f"{self.describe(v)} is neither tensor nor number")
+
+    def rank(self, v: Any) -> int:
+        return len(self.dims(v))
+
+    def dims(self, v: Any) -> tuple[Dim, ...]:
+        if isinstance(v, Value) and isinstance(v.type, Tensor):
+            return v.type.dims
+        if self.is_scalar(v):
+            return ()
+        raise Unsupported(f"{self.describe(v)} is not a tensor")
+
+    def items(self, v: Any) -> list[Any]:
+        from bcvm.specialise.instructions import sequence
+        return sequence(self.m, self.tree(v))
+
+    def constant(self, v: Any) -> Any:
+        from bcvm.specialise.machine import Rebind
+        v = self.tree(v)
+        if isinstance(v, Const):
+            if v.path is not None and type(v.value) in (tuple, list):
+                return type(v.value)(self.constant(i) for i in self.m.resolver.items(v))
+            return v.value
+        if isinstance(v, Aggregate) and v.kind in ("tuple", "list"):
+            return tuple(self.constant(i) for i in v.items) if v.kind == "tuple" else [self.constant(i) for i in v.items]
+        if isinstance(v, Value) and isinstance(v.type, Scalar):
+            if v.dim is not None and v.dim.value is not None:
+                return v.dim.value
+            for i in self.m.graph.inputs:
+                if i.value is v:
+                    raise Rebind(i.path)
+        raise Unsupported(f"{self.describe(v)} is needed as a constant")
+
+    def axis(self, v: Any, rank: int) -> int:
+        a = self.constant(v)
+        if type(a) is not int or not -rank <= a < rank:
+            raise Unsupported(f"axis {a!r} of rank {rank}")
+        return a % rank
+
+    def axes(self, v: Any, rank: int) -> tuple[int, ...]:
+        if self.is_none(v):
+            return tuple(range(rank))
+        a = self.constant(v)
+        out = tuple(self.axis(i, rank) for i in (a if isinstance(a, (tuple, list)) else (a,)))
+        if len(set(out)) != len(out):
+            raise Unsupported("an axis given twice")
+        return out
+
+    def unsupported(self, reason: str) -> Any:
+        raise Unsupported(reason)
+
+    @staticmethod
+    def describe(v: Any) -> str:
+        from bcvm.specialise.instructions import describe
+        return describe(v)
+
+    # -- Python numbers
+    def scalar(self, name: str, *operands: Any) -> Any:
+        trees = [self.tree(o) for o in operands]
+        if all(isinstance(t, Const) and type(t.value) in _NUMBER for t in trees):
+            try:
+                return Const(_FOLD[name](*(t.value for t in trees)))  # type: ignore[union-attr]
+            except (ArithmeticError, ValueError, TypeError) as e:
+                raise Unsupported(f"{name}: {e}") from None
+        kinds = [self.dtype(t) for t in trees]
+        folded = self._dim_arithmetic(name, trees, kinds)
+        if folded is not None:
+            return folded
+        if name in ("min", "max") and len(set(kinds)) > 1:
+            raise Unsupported(f"{name} of an int and a float")
+        if name in ("int", "float", "bool"):
+            return trees[0] if kinds[0] == name else self._scalar(name, trees, name)
+        if name == "pos" or name == "abs" and kinds[0] == "bool":
+            return trees[0] if kinds[0] != "bool" else self.scalar("int", trees[0])
+        if name in ("sqrt", "exp", "log", "floor", "ceil", "sin", "cos", "tan", "tanh", "sinh", "cosh", "log2", "log10"):
+            if kinds[0] != "float":
+                if name in ("floor", "ceil"):
+                    return self.scalar("int", trees[0])
+                trees = [self.scalar("float", trees[0])]
+            return self._scalar(name, trees, "int" if name in ("floor", "ceil") else "float")
+        if name == "not":
+            return self._scalar("not", [self.scalar("bool", trees[0])], "bool")
+        if name in ("and", "or", "xor") and set(kinds) == {"bool"}:
+            return self._scalar(name, trees, "bool")
+        common = "float" if "float" in kinds else "int"
+        if name in ("and", "or", "xor", "shl", "shr", "invert") and common == "float":
+            raise Unsupported(f"{name} of a float")
+        if name == "truediv":
+            common = "float"
+        if name == "pow":
+            e = trees[1]
+            if not (isinstance(e, Const) and type(e.value) is int and e.value >= 0) and common == "int":
+                raise Unsupported("an int to a power that may be negative")
+            if common == "float" and not (isinstance(e, Const) and float(e.value) == int(e.value) and e.value >= 0):
+                raise Unsupported("a float to a power that is not a small constant")
+        trees = [self.scalar(common, t) for t in trees]
+        if name in ("min", "max"):
+            return self._scalar(name, trees, common)
+        return self._scalar(name, trees, "bool" if name in _COMPARE else common)
+
+    def _scalar(self, name: str, trees: list[Any], kind: str) -> Value:
+        value = self.m.emit("scalar", tuple(self.m.as_value(t) for t in trees), Scalar(kind), fn=name)
+        if kind == "int":
+            value.dim = Dim.opaque(value)
+        return value
+
+    def _dim_arithmetic(self, name: str, trees: list[Any], kinds: list[str]) -> Any:
+        """int arithmetic on known dims stays symbolic where it cannot overflow; comparisons are decided where intervals do."""
+        if any(k != "int" for k in kinds) or len(trees) != 2 and name != "neg":
+            return None
+        dims = [self._dim(t) for t in trees]
+        if any(d is None for d in dims):
+            return None
+        a, b = dims[0], dims[-1]
+        assert a is not None and b is not None
+        (alo, ahi), (blo, bhi) = a.interval(), b.interval()
+        if name in _COMPARE:
+            known = {"lt": (ahi < blo, alo >= bhi), "le": (ahi <= blo, alo > bhi), "gt": (alo > bhi, ahi <= blo), "ge": (alo >= bhi, ahi < blo),
+                     "eq": (a is b, ahi < blo or alo > bhi), "ne": (ahi < blo or alo > bhi, a is b)}[name]
+            return Const(True) if known[0] else Const(False) if known[1] else None
+        if name == "add":
+            result = a + b
+        elif name == "sub":
+            result = a - b
+        elif name == "mul":
+            result = a * b
+        elif name == "neg":
+            result = -a
+        elif name in ("floordiv", "mod") and (blo > 0 or bhi < 0):
+            result = a // b if name == "floordiv" else a % b
+        elif name in ("min", "max"):
+            result = minimum(a, b) if name == "min" else maximum(a, b)
+        else:
+            return None
+        lo, hi = result.interval()
+        bounded = all(-_DIM_LIMIT < x < _DIM_LIMIT for x in (alo, ahi, blo, bhi, lo, hi))
+        return self.int_of(result) if bounded else None
+
+    def _dim(self, t: Any) -> Dim | None:
+        return Dim.const(t.value) if isinstance(t, Const) else t.dim
+
+    def int_of(self, d: Dim) -> Any:
+        if d.value is not None:
+            return Const(d.value)
+        return self.m.emit("dim", (), Scalar("int"), dim=d)
+
+    def dim_of(self, v: Any) -> Dim:
+        v = self.tree(v)
+        if isinstance(v, Const) and type(v.value) in (int, bool):
+            return Dim.const(int(v.value))
+        if isinstance(v, Value) and isinstance(v.type, Scalar) and v.type.kind == "int":
+            assert v.dim is not None
+            return v.dim
+        if isinstance(v, Value) and isinstance(v.type, Tensor) and v.type.rank == 0 and v.type.dtype.startswith("int"):
+            return self.dim_of(self.item(v, "int"))
+        raise Unsupported(f"{self.describe(v)} as a size")
+
+    def size(self, v: Any, axis: int) -> Any:
+        return self.int_of(self.dims(v)[axis])
+
+    def item(self, v: Any, kind: str = "") -> Value:
+        """The only element of a tensor, as a Python number."""
+        assert isinstance(v.type, Tensor)
+        kind = kind or {"b": "bool", "f": "float"}.get(v.type.dtype[0], "int")
+        value = self.m.emit("item", (v,), Scalar(kind))
+        if kind == "int":
+            value.dim = Dim.opaque(value)
+        return value
+
+    # -- tensors
+    def tuple(self, items: Sequence[Any]) -> Aggregate:
+        return Aggregate("tuple", tuple(self.tree(i) for i in items))
+
+    def list(self, items: Sequence[Any]) -> Aggregate:
+        return Aggregate("list", tuple(self.tree(i) for i in items))
+
+    def result(self, dtype: str, dims: Sequence[Dim], fresh: bool = True) -> Tensor:
+        library = self.tensor_library
+        return Tensor(library, dtype, tuple(dims), library == "numpy" and fresh and not dims)
+
+    @property
+    def tensor_library(self) -> str:
+        return "mindspore" if self.library == "mindspore" else "numpy"
+
+    def as_tensor(self, v: Any, dtype: str) -> Value:
+        """A tensor of this dtype: a cast, or a number as a rank-0 tensor."""
+        v = self.tree(v)
+        if isinstance(v, Value) and isinstance(v.type, Tensor):
+            return self.cast(v, dtype)
+        if isinstance(v, Const) and type(v.value) in _NUMBER:
+            value = v.value
+            if dtype == "bool":
+                value = bool(value)
+            elif dtype[0] in "iu":
+                if not math.isfinite(value):
+                    raise Unsupported(f"{value} as {dtype}")
+                value = int(value)
+            else:
+                value = float(value)
+            return self.m.emit("fill", (), Tensor(self.tensor_library, dtype, ()), value=value)
+        if isinstance(v, Value) and isinstance(v.type, Scalar):
+            return self.m.emit("fill", (v,), Tensor(self.tensor_library, dtype, ()))
+        raise Unsupported(f"{self.describe(v)} as a tensor")
+
+    def cast(self, v: Any, dtype: str) -> Value:
+        v = self.tree(v)
+        if not (isinstance(v, Value) and isinstance(v.type, Tensor)):
+            return self.as_tensor(v, dtype)
+        if v.type.dtype == dtype:
+            return v
+        return self.m.emit("op", (v,), Tensor(v.type.library, dtype, v.type.dims, v.type.scalar), op=OPS["cast"], attrs={"dtype": dtype})
+
+    def op(self, name: str, *operands: Any, **attrs: Any) -> Any:
+        op = OPS.get(name)
+        if op is None:
+            raise Unsupported(f"no op {name}")
+        if isinstance(op.form, Composite):
+            return op.form.build(self, *operands, **attrs)
+        trees = [self.tree(o) for o in operands]
+        for t in trees:
+            if isinstance(t, Value) and isinstance(t.type, Tensor):
+                if (t.type.library == "mindspore") != (self.library == "mindspore"):
+                    raise Unsupported(f"a {t.type.library} tensor in an op of {self.library}")
+            elif not self.is_scalar(t):
+                raise Unsupported(f"{name} of {self.describe(t)}")
+        promotion = result_dtype("mindspore" if self.library == "mindspore" else "numpy", op, [self._operand(t) for t in trees], attrs)
+        for check in promotion.checks:
+            self._range_check(trees[check.operand], check.low, check.high)
+        values = [self.as_tensor(t, loop) for t, loop in zip(trees, promotion.operands)]
+        return self._emit_op(op, values, promotion.result, attrs)
+
+    def _operand(self, t: Any) -> Operand:
+        if self.is_tensor(t):
+            return Operand(t.type.dtype, t.type.rank)
+        dtype = self.dtype(t)
+        return Operand("pybool" if dtype == "bool" else dtype, 0, t.value if isinstance(t, Const) else None)
+
+    def _range_check(self, t: Any, low: float, high: float) -> None:
+        """Leave unless a run-time number lies in low..high (a float may also be infinite or NaN): the dtypes depend on it."""
+        if isinstance(t, Const):
+            return
+        if self.dtype(t) == "float":  # not (high < |v| < inf)
+            size = self.scalar("abs", t)
+            outside = self.scalar("and", self.scalar("gt", size, float(high)), self.scalar("lt", size, math.inf))
+        else:
+            outside = self.scalar("or", self.scalar("lt", t, int(low)), self.scalar("gt", t, int(high)))
+        inside = self.scalar("not", outside)
+        if not isinstance(inside, Const):
+            self.m.emit("guard", (inside,))
+
+    def _emit_op(self, op: Op, values: list[Value], dtype: Any, attrs: dict[str, Any]) -> Any:
+        shapes = [v.type.dims for v in values]  # type: ignore[union-attr]
+        ctx = ShapeRequests(self.m)
+        if op.shape is not None:
+            dims = op.shape(ctx, *shapes, **attrs)
+        elif isinstance(op.form, Reduction):
+            axes, keep = attrs["axis"], attrs.get("keepdims", False)
+            dims = tuple(Dim.const(1) if i in axes else d for i, d in enumerate(shapes[0]) if keep or i not in axes)
+            if op.form.combine in ("max", "min", "argmax", "argmin"):
+                ctx.require("le", Dim.const(1), product(shapes[0][i] for i in axes), f"{op.name} of no elements")
+        else:
+            dims = ctx.broadcast(*shapes)
+        if isinstance(op.form, (ScalarExpr, Reduction, Library)):
+            return self.m.emit("op", tuple(values), self.result(dtype, dims), op=op, attrs=dict(attrs))
+        if isinstance(op.form, View):
+            return self._view_op(op, values[0], dims, attrs)
+        raise Unsupported(f"{op.name} has no native form")
+
+    def _view_op(self, op: Op, v: Value, dims: Any, attrs: dict[str, Any]) -> Value:
+        kind = op.form.kind  # type: ignore[union-attr]
+        if kind == "transpose":
+            return self.transpose(v, attrs["perm"])
+        if kind == "reshape":
+            return self.reshape(v, dims)
+        if kind == "broadcast_to":
+            return self.view(v, dims, "broadcast")
+        if kind == "expand_dims":
+            return self.view(v, dims, "expand", axis=attrs["axis"])
+        if kind == "squeeze":
+            out = v
+            for a in sorted(attrs["axes"], reverse=True):
+                d = out.type.dims  # type: ignore[union-attr]
+                out = self.view(out, d[:a] + d[a + 1:], "squeeze", axis=a)
+            return out
+        raise Unsupported(f"view {kind}")
+
+    def view(self, v: Value, dims: Sequence[Dim], kind: str, **attrs: Any) -> Value:
+        t = v.type
+        assert isinstance(t, Tensor)
+        scalar = t.library == "numpy" and not dims and kind == "slice" and attrs.pop("whole", False)
+        attrs.pop("whole", None)
+        return self.m.emit("view", (v,), Tensor(t.library, t.dtype, tuple(dims), scalar), root=v, kind=kind, **attrs)
+
+    def full(self, dims: Sequence[Any], value: Any, dtype: str) -> Value:
+        sizes = [self._size(d) for d in dims]
+        v = self.tree(value)
+        if isinstance(v, Value) and isinstance(v.type, Tensor):
+            return self.copy(self.view(self.cast(v, dtype), sizes, "broadcast"))
+        number = self.as_tensor(v, dtype).node
+        assert number is not None
+        self.m.block.nodes.pop()
+        return self.m.emit("fill", number.operands, Tensor(self.tensor_library, dtype, tuple(sizes)), **number.attrs)
+
+    def _size(self, d: Any) -> Dim:
+        size = d if isinstance(d, Dim) else self.dim_of(d)
+        if size.interval()[0] < 0:
+            self.m.emit("check", how="le", a=Dim.const(0), b=size)
+        if size.value is not None and size.value < 0:
+            raise Unsupported("a negative size")
+        return size
+
+    def copy(self, v: Value) -> Value:
+        t = v.type
+        assert isinstance(t, Tensor)
+        return self.m.emit("copy", (v,), Tensor(t.library, t.dtype, t.dims))
+
+    def reshape(self, v: Any, dims: Sequence[Any]) -> Value:
+        sizes = [self._size(d) for d in dims]
+        old = product(self.dims(v))
+        new = product(sizes)
+        if old is not new:
+            if old.value is not None and new.value is not None:
+                raise Unsupported(f"reshape of {old} elements into {new}")
+            self.m.emit("check", how="eq", a=old, b=new)
+        return self.view(v, sizes, "reshape")
+
+    def transpose(self, v: Any, perm: Sequence[int]) -> Value:
+        dims = self.dims(v)
+        if tuple(perm) == tuple(range(len(dims))):
+            return self.view(v, dims, "transpose", perm=tuple(perm))
+        return self.view(v, [dims[p] for p in perm], "transpose", perm=tuple(perm))
+
+    def slice(self, v: Any, items: Sequence[Any]) -> Value:
+        from bcvm.specialise.indexing import slice_view
+        return slice_view(self.m, v, [(i[0], *(None if self.is_none(x) else self.tree(x) for x in i[1:])) for i in items])
+
+
+class ShapeRequests:
+    """ShapeContext: what cannot be decided now becomes a check node."""
+
+    def __init__(self, machine: "Machine") -> None:
+        self.m = machine
+
+    def broadcast(self, *shapes: Sequence[Dim]) -> tuple[Dim, ...]:
+        rank = max((len(s) for s in shapes), default=0)
+        out = []
+        for i in range(rank):
+            result = Dim.const(1)
+            for s in shapes:
+                if i - rank + len(s) < 0:
+                    continue
+                d = s[i - rank + len(s)]
+                if result is not d and result.value != 1 and d.value != 1:
+                    if result.value is not None and d.value is not None:
+                        raise Unsupported(f"sizes {result} and {d} do not broadcast")
+                    self.m.emit("check", how="bcast", a=result, b=d)
+                result = broadcast(result, d)
+            out.append(result)
+        return tuple(out)
+
+    def require_equal(self, a: Any, b: Any, message: str) -> None:
+        self.require("eq", a, b, message)
+
+    def require(self, how: str, a: Any, b: Any, message: str) -> None:
+        a, b = dim(a), dim(b)
+        if a is b and how != "lt":
+            return
+        if a.value is not None and b.value is not None:
+            if not {"eq": a.value == b.value, "le": a.value <= b.value, "lt": a.value < b.value}[how]:
+                raise Unsupported(message)
+            return
+        (_, ahi), (blo, _) = a.interval(), b.interval()
+        if how == "le" and ahi <= blo or how == "lt" and ahi < blo:
+            return
+        self.m.emit("check", how=how, a=a, b=b, message=message)
+
+
+def tensors_in(trees: Sequence[Tree]) -> list[Value]:
+    return [v for t in trees for v in leaves(t) if isinstance(v.type, Tensor)]

@@ -1,0 +1,183 @@
+"""Subscripts: basic indexing is a view, an integer tensor gathers, everything else is the interpreter's."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bcvm.errors import Unsupported
+from bcvm.shapes.dim import Dim, maximum, minimum
+from bcvm.specialise.operators import library_of, store
+from bcvm.specialise.ssa import Aggregate, Tree, Value
+from bcvm.specialise.types import Const, Scalar, Tensor
+
+if TYPE_CHECKING:
+    from bcvm.specialise.machine import Machine
+
+
+def load_item(m: "Machine", obj: Tree, index: Tree) -> Tree:
+    """obj[index]"""
+    if isinstance(obj, Value) and isinstance(obj.type, Tensor):
+        with library_of(m, [obj]):
+            return index_tensor(m, obj, index)
+    if isinstance(obj, Const):
+        if type(obj.value) in (tuple, list) and isinstance(index, Aggregate) and index.kind == "slice":
+            return load_item(m, Aggregate(type(obj.value).__name__, tuple(m.resolver.items(obj))), index)
+        if type(obj.value) in (tuple, list, dict):
+            return m.resolver.item(obj, m.builder.constant(index))
+        if type(obj.value) is str:
+            return Const(obj.value[m.builder.constant(index)])
+    if isinstance(obj, Aggregate):
+        if obj.kind in ("tuple", "list"):
+            if isinstance(index, Aggregate) and index.kind == "slice":
+                return Aggregate(obj.kind, obj.items[slice(*(m.builder.constant(i) for i in index.items))])
+            i = m.builder.constant(index)
+            if type(i) is not int or not -len(obj.items) <= i < len(obj.items):
+                raise Unsupported(f"index {i!r} of a {obj.kind} of {len(obj.items)}")
+            return obj.items[i]
+        if obj.kind == "dict":
+            key = m.builder.constant(index)
+            for k, v in zip(obj.items[::2], obj.items[1::2]):
+                if isinstance(k, Const) and type(k.value) is type(key) and k.value == key:
+                    return v
+    from bcvm.specialise.instructions import describe
+    raise Unsupported(f"a subscript of {describe(obj)}")
+
+
+def store_item(m: "Machine", obj: Tree, index: Tree, value: Tree) -> None:
+    """obj[index] = value, for a tensor and a basic index."""
+    if not (isinstance(obj, Value) and isinstance(obj.type, Tensor)) or obj.type.library != "numpy" or obj.type.scalar:
+        raise Unsupported("a subscript store into anything but a NumPy array")
+    with library_of(m, [obj]):
+        view = slice_view(m, obj, index_items(m, obj, index), for_store=True)
+        if isinstance(value, (Aggregate, Const)) and not m.builder.is_scalar(value):
+            raise Unsupported("storing a sequence into a tensor")
+        store(m, view, value)
+
+
+def index_items(m: "Machine", obj: Value, index: Tree) -> list[tuple[Any, ...]]:
+    """The index per axis: ('index', tree) | ('slice', start, stop, step) | ('new',); Ellipsis spread out."""
+    t = obj.type
+    assert isinstance(t, Tensor)
+    parts = list(index.items) if isinstance(index, Aggregate) and index.kind == "tuple" else [index]
+    items: list[tuple[Any, ...] | None] = []
+    for p in parts:
+        if isinstance(p, Aggregate) and p.kind == "slice":
+            items.append(("slice", *(None if isinstance(i, Const) and i.value is None else i for i in p.items)))
+        elif isinstance(p, Const) and p.value is None:
+            items.append(("new",))
+        elif isinstance(p, Const) and p.value is Ellipsis:
+            if None in items:
+                raise Unsupported("two ellipses in an index")
+            items.append(None)
+        elif isinstance(p, Const) and type(p.value) is int or isinstance(p, Value) and isinstance(p.type, Scalar) and p.type.kind == "int":
+            items.append(("index", p))
+        elif isinstance(p, Const) and type(p.value) is slice:
+            items.append(("slice", *(None if i is None else Const(i) for i in (p.value.start, p.value.stop, p.value.step))))
+        elif isinstance(p, Value) and isinstance(p.type, Tensor) and p.type.rank == 0 and p.type.dtype[0] in "iu" and p.type.scalar:
+            items.append(("index", m.builder.item(p)))
+        else:
+            raise Unsupported(f"an index of {m.builder.describe(p)}")
+    used = sum(i is not None and i[0] != "new" for i in items)
+    if used > t.rank:
+        raise Unsupported(f"{used} indices into rank {t.rank}")
+    rest: list[tuple[Any, ...]] = [("slice", None, None, None)] * (t.rank - used)
+    if None in items:
+        at = items.index(None)
+        return items[:at] + rest + items[at + 1:]  # type: ignore[operator,return-value]
+    return items + rest  # type: ignore[return-value]
+
+
+def index_tensor(m: "Machine", obj: Value, index: Tree) -> Tree:
+    t = obj.type
+    assert isinstance(t, Tensor)
+    if isinstance(index, Value) and isinstance(index.type, Tensor) and not index.type.scalar and index.type.dtype in ("int32", "int64") and index.type.rank and t.rank:
+        return m.builder.op("take", obj, index, axis=0)
+    return slice_view(m, obj, index_items(m, obj, index))
+
+
+def slice_view(m: "Machine", v: Value, items: list[tuple[Any, ...]], for_store: bool = False) -> Value:
+    """The view of basic indexing, with Python's clamping of slices and bounds check of integers."""
+    t = v.type
+    assert isinstance(t, Tensor)
+    b = m.builder
+    per_axis: list[tuple[Any, ...]] = []
+    dims: list[Dim] = []
+    new_at: list[int] = []
+    axis = 0
+    for item in items:
+        if item[0] == "new":
+            new_at.append(len(dims) + len(new_at))
+            continue
+        n = t.dims[axis]
+        axis += 1
+        if item[0] == "index":
+            per_axis.append(("index", bounds_checked(m, item[1], n)))
+            continue
+        start, size, step = slice_bounds(m, n, *item[1:])
+        per_axis.append(("slice", start, step))
+        dims.append(size)
+    whole = not dims and not new_at and not for_store
+    out = v if per_axis and all(i == ("slice", Dim.const(0), 1) for i in per_axis) and dims == list(t.dims) and not new_at and False else b.view(
+        v, dims, "slice", items=tuple(per_axis), whole=whole)
+    for a in new_at:
+        d = out.type.dims  # type: ignore[union-attr]
+        out = b.view(out, (*d[:a], Dim.const(1), *d[a:]), "expand", axis=a)
+    return out
+
+
+def bounds_checked(m: "Machine", index: Tree, n: Dim) -> Dim:
+    b = m.builder
+    i = b.dim_of(index)
+    lo, hi = i.interval()
+    if i.value is not None and i.value < 0:
+        m.emit("check", how="le", a=Dim.const(-i.value), b=n)
+        return n + i
+    if lo < 0:
+        i = b.dim_of(wrapped(m, index, n))
+        m.emit("check", how="le", a=Dim.const(0), b=i)
+    if not (i.value is not None and n.value is not None and i.value < n.value):
+        if i.value is not None and n.value is not None:
+            raise Unsupported(f"index {i} of size {n}")
+        m.emit("check", how="lt", a=i, b=n)
+    return i
+
+
+def wrapped(m: "Machine", index: Tree, n: Dim) -> Value:
+    """A run-time index as Python counts it: negative ones from the end."""
+    source = m.as_value(index)
+    key = (m.block.id, source, n)
+    if key not in m.wrapped:
+        value = m.wrapped[key] = m.emit("scalar", (source, m.as_value(m.builder.int_of(n))), Scalar("int"), fn="wrap")
+        value.dim = Dim.opaque(value)
+    return m.wrapped[key]
+
+
+def slice_bounds(m: "Machine", n: Dim, start: Tree, stop: Tree, step: Tree) -> tuple[Dim, Dim, int]:
+    """(first index, number of items, step) of a slice of a dim of size n."""
+    s = 1 if step is None else m.builder.constant(step)
+    if type(s) is not int or s == 0:
+        raise Unsupported(f"slice step {s!r}")
+    low, high = (Dim.const(0), n) if s > 0 else (Dim.const(-1), n - 1)
+
+    def bound(tree: Tree, default: Dim) -> Dim:
+        if tree is None:
+            return default
+        d = m.builder.dim_of(tree)
+        lo, hi = d.interval()
+        if hi < 0:
+            return maximum(n + d, low)
+        if lo < 0:
+            d = m.builder.dim_of(wrapped(m, tree, n))
+            return minimum(maximum(d, low), high)
+        return minimum(d, high)
+
+    first, last = bound(start, low if s > 0 else high), bound(stop, high if s > 0 else low)
+    span = last - first if s > 0 else first - last
+    k = abs(s)
+    size = maximum(span if k == 1 else (span + (k - 1)) // k, 0)
+    if tree_is_prefix(start) and s == 1:
+        size = last if last.interval()[0] >= 0 else size
+    return (first, size, s)
+
+
+def tree_is_prefix(start: Tree) -> bool:
+    return start is None or isinstance(start, Const) and start.value == 0

@@ -1,0 +1,105 @@
+"""The one thread that owns all LLVM work. Started by the first request; quiet during a fork; started anew in a child."""
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+
+
+class CompileThread:
+    """Runs jobs in order, one at a time, on a daemon thread. Jobs handle their own errors."""
+
+    def __init__(self) -> None:
+        self._reset()
+        os.register_at_fork(before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._in_child)
+        atexit.register(self.stop)
+
+    def _reset(self) -> None:
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._wake = threading.Condition()
+        self._working = threading.Lock()  # held while a job runs
+        self._busy = 0
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+
+    def submit(self, job: Callable[[], None]) -> None:
+        with self._wake:
+            if self._stopping:
+                return
+            self._jobs.append(job)
+            self._busy += 1
+            if self._thread is None:
+                self._start()
+            self._wake.notify_all()
+
+    def call(self, job: Callable[[], None], timeout: float | None = None) -> bool:
+        """Run a job and wait for it; False if it has not ended after `timeout` seconds (it goes on)."""
+        if threading.current_thread() is self._thread:
+            job()
+            return True
+        done = threading.Event()
+
+        def run() -> None:
+            try:
+                job()
+            finally:
+                done.set()
+
+        self.submit(run)
+        return done.wait(timeout)
+
+    def idle(self, timeout: float | None = None) -> bool:
+        """Wait until every job submitted so far has run."""
+        with self._wake:
+            return self._wake.wait_for(lambda: self._busy == 0, timeout)
+
+    def stop(self) -> None:
+        """At exit of the interpreter: drop what waits and let the running job end, so that no thread is killed inside LLVM."""
+        with self._wake:
+            self._stopping = True
+            self._busy -= len(self._jobs)
+            self._jobs.clear()
+            self._wake.notify_all()
+        if self._working.acquire(timeout=10):
+            self._working.release()
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._jobs or self._stopping)
+                if self._stopping:
+                    return
+                job = self._jobs.popleft()
+            with self._working:
+                job()
+            del job
+            with self._wake:
+                self._busy -= 1
+                self._wake.notify_all()
+
+    def _before_fork(self) -> None:
+        self._working.acquire()  # no job is inside LLVM at the moment of the fork
+        self._wake.acquire()
+
+    def _after_fork(self) -> None:
+        self._wake.release()
+        self._working.release()
+
+    def _in_child(self) -> None:
+        jobs = self._jobs
+        self._reset()
+        self._jobs, self._busy = jobs, len(jobs)  # the child needs them as well; `ensure` or the next request starts its thread
+
+    def ensure(self) -> None:
+        """Start the thread if jobs wait that a fork left without one."""
+        if self._thread is None and self._jobs:
+            self._start()
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="bcvm-compile", daemon=True)
+        self._thread.start()
+
+
+thread = CompileThread()

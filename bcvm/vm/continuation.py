@@ -1,0 +1,131 @@
+"""Entering native code in the middle of an activation: after a piece that only the interpreter runs, and at the header of a long loop."""
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from bcvm.bytecode.instructions import BY_OPCODE
+from bcvm.bytecode.program import BoundProgram
+from bcvm.vm import entry, interpreter
+from bcvm.vm.compile_thread import thread
+from bcvm.vm.frame import Frame
+from bcvm.vm.keys import call_key
+from bcvm.vm.site import Site
+
+if TYPE_CHECKING:
+    from bcvm.vm.function import Function
+
+AFTER_CALLBACKS = 2     # passes through a place after a callback before native code is asked for
+LOOP_ITERATIONS = 500   # interpreted iterations of a loop before its header becomes an entry
+MAX_SITES = 64
+_RANGE_ITERATOR = type(iter(range(0)))
+_LOOP_START = 0x33
+assert BY_OPCODE[_LOOP_START].name == "LOOP_START"
+
+
+class Miss:
+    """What the slow callable of a continuation returns: no native code took the frame."""
+
+
+class Resume:
+    """What a continuation returns that left again: the frames to go on with, outermost first."""
+
+    def __init__(self, frames: list[Frame]) -> None:
+        self.frames = frames
+
+
+MISS = Miss()
+
+
+class Continuations:
+    """The sites inside the activations of one function, and the interpreter's hooks that enter them."""
+
+    def __init__(self, owner: "Function") -> None:
+        self.owner = owner
+        self._sites: dict[Any, Site] = {}
+        self._passes: Counter[Any] = Counter()
+
+    def sites(self) -> list[Site]:
+        return list(self._sites.values())
+
+    def hooks(self) -> "Continuations | None":
+        return self if self.owner.settings().tier != "interpret" else None
+
+    def run(self, frame: Frame) -> Any:
+        """Interpret a frame that native code left; its first instruction is the interpreter's in any case."""
+        step_over_header(frame)
+        return interpreter.execute(frame, self.hooks())
+
+    # -- the interpreter's hooks
+    def at_loop(self, frame: Frame) -> tuple[bool, Any] | None:
+        return self._enter(frame, LOOP_ITERATIONS)
+
+    def after_call_py(self, frame: Frame) -> tuple[bool, Any] | None:
+        return self._enter(frame, AFTER_CALLBACKS)
+
+    def _enter(self, frame: Frame, threshold: int) -> tuple[bool, Any] | None:
+        pattern = tuple(i for i, v in enumerate(frame.stack) if type(v) is _RANGE_ITERATOR)
+        place = (frame.bound, frame.pc, pattern)
+        site = self._sites.get(place)
+        if site is None:
+            self._passes[place] += 1
+            if self._passes[place] < threshold or len(self._sites) >= MAX_SITES:
+                return None
+            site = self._sites[place] = make_site(self.owner, frame.bound, frame.pc, pattern)
+        result = site.target(*flat_values(frame, pattern))
+        if result is MISS:
+            return None
+        if type(result) is not Resume:
+            return (True, result)
+        outer, *inner = result.frames
+        if inner:
+            outer.stack.append(self.owner.run_frames(inner))
+        frame.locals[:], frame.stack[:], frame.pc = outer.locals, outer.stack, outer.pc
+        step_over_header(frame)
+        return None
+
+
+def step_over_header(frame: Frame) -> None:
+    """LOOP_START does nothing but offer an entry: from a state that native code just left, go past it, so that each round makes progress."""
+    code = frame.bound.program.code
+    if frame.pc < len(code) and code[frame.pc].opcode == _LOOP_START:
+        frame.pc += 1
+
+
+def flat_values(frame: Frame, pattern: tuple[int, ...]) -> list[Any]:
+    """Locals, then the stack; an iterator over a range as three numbers."""
+    values = list(frame.locals)
+    for i, v in enumerate(frame.stack):
+        if i in pattern:
+            _, (r,), *state = v.__reduce__()
+            at = r.start + (state[0] or 0 if state else 0) * r.step
+            values += (at, r.stop, r.step)
+        else:
+            values.append(v)
+    return values
+
+
+def make_site(owner: "Function", bound: BoundProgram, pc: int, pattern: tuple[int, ...]) -> Site:
+    target = continuation_type()()
+    site = Site(owner, bound, pc, target, pattern)
+
+    def slow(*values: Any) -> Any:
+        key = call_key(values)
+        if site.wants(key):
+            thread.submit(site.ask(key, values, ()))
+        return MISS
+
+    entry.initialise(target, slow)
+    return site
+
+
+def continuation_type() -> type:
+    global _type
+    if _type is None:
+        _type = entry.make_function_type("Continuation", {})
+    return _type
+
+
+_type: type | None = None
+Slow = Callable[..., Any]

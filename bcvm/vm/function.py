@@ -1,0 +1,272 @@
+"""What `bcvm.jit` returns: a callable that interprets at once and enters native code when there is some for its arguments."""
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bcvm import config
+from bcvm.bytecode.program import BoundProgram, Program
+from bcvm.errors import BcvmError
+from bcvm.specialise.ssa import State
+from bcvm.vm import entry, interpreter, listener
+from bcvm.vm.compile_thread import thread
+from bcvm.vm.continuation import Continuations, Resume
+from bcvm.vm.frame import Frame
+from bcvm.vm.keys import call_key
+from bcvm.vm.site import Site, Specialisation
+from bcvm.vm.states import frames_of
+
+_live: "weakref.WeakSet[Any]" = weakref.WeakSet()
+_serials = itertools.count()
+
+
+class Function:
+    """The state of one jitted function. The callable that users hold has it as `_bcvm`."""
+
+    def __init__(self, target: Any, bound: BoundProgram, program_of: Callable[[Any], BoundProgram], options: Mapping[str, Any]) -> None:
+        self.bound, self.program_of, self.options = bound, program_of, options
+        self.serial = next(_serials)
+        self.site = Site(self, bound, None, target)
+        self.continuations = Continuations(self)
+        self.interpreted = 0
+        self.compiles = 0
+        self.fallbacks: Counter[str] = Counter()
+        self.exits: Counter[str] = Counter()
+        self.seconds: Counter[str] = Counter()
+        self.errors: dict[str, BaseException] = {}
+        self._settings: tuple[Any, config.Options] | None = None
+
+    def settings(self) -> config.Options:
+        scope = config.scope()
+        if self._settings is None or self._settings[0] is not scope:
+            self._settings = (scope, config.resolve(self.options))
+        return self._settings[1]
+
+    # -- the slow way of a call: no native entry took it
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        settings = self.settings()
+        if settings.tier == "interpret":
+            self.fallbacks["tier"] += 1
+            return self.interpret(args, kwargs)
+        names = tuple(kwargs)
+        values = (*args, *kwargs.values())
+        key = call_key(values, names)
+        site = self.site
+        if site.wants(key):
+            if self.request(site, key, values, names, settings):
+                return self.site.target(*args, **kwargs) if key not in site.failed and key not in site.pending else self.interpret(args, kwargs)
+            self.fallbacks["first call"] += 1
+        else:
+            thread.ensure()
+            self.fallbacks[site.reason(key)] += 1
+        return self.interpret(args, kwargs)
+
+    def request(self, site: Site, key: Any, values: tuple[Any, ...], names: tuple[str, ...], settings: config.Options) -> bool:
+        """Ask for a compilation; True if it was waited for and has ended."""
+        job = site.ask(key, values, names)
+        if settings.background and settings.tier == "auto":
+            thread.submit(job)
+            return False
+        if not thread.call(job, None if settings.tier != "auto" else settings.compile_timeout_ms / 1e3):
+            self.fallbacks["compile_timeout"] += 1
+            return False
+        return True
+
+    def interpret(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.interpreted += 1
+        start = time.perf_counter()
+        try:
+            return interpreter.run(self.bound, args, kwargs, self.continuations.hooks())
+        finally:
+            self.seconds["interpreted"] += time.perf_counter() - start
+
+    # -- leaving native code
+    def resume_for(self, site: Site, key: Any) -> Callable[..., Any]:
+        """What native code of a site calls when it leaves: (reason, state, values) -> the call's result, or what a continuation takes up."""
+        def resume(reason: str, state: State, values: list[Any]) -> Any:
+            self.exits[reason] += 1
+            if listener.listening():
+                listener.send("exit", function=self, reason=reason, where=state.levels[-1].pc)
+            frames = frames_of(state, values)
+            return self.run_frames(frames) if site.pc is None else Resume(frames)
+        return resume
+
+    def run_frames(self, frames: list[Frame]) -> Any:
+        """Go on in the interpreter from frames, outermost first."""
+        result: Any = None
+        for depth, frame in enumerate(reversed(frames)):
+            if depth:
+                frame.stack.append(result)
+            result = self.continuations.run(frame)
+        return result
+
+    # -- what the sites report
+    def compiled(self, site: Site, made: Specialisation) -> None:
+        self.compiles += 1
+        from bcvm.vm import report
+        report.compiled(self, site, made)
+
+    def fell_back(self, reason: str) -> None:
+        self.fallbacks[reason] += 0
+        listener.send("fallback", function=self, reason=reason)
+
+    def compile_failed(self, key: Any, error: Exception) -> None:
+        reason = f"compiler: {type(error).__name__}: {error}"
+        first = reason not in self.errors
+        self.errors.setdefault(reason, error)
+        listener.send("fallback", function=self, reason=reason)
+        if first:
+            from bcvm.vm import report
+            report.failed(self, error)
+
+    def sites(self) -> list[Site]:
+        return [self.site, *self.continuations.sites()]
+
+    def stats(self) -> dict[str, Any]:
+        native = sum(s.code.calls() for s in self.site.specialisations)
+        keys = {s.key for s in self.site.specialisations}
+        sites = self.sites()
+        return {
+            "calls": native + self.interpreted, "native": native, "interpreted": self.interpreted,
+            "compiles": self.compiles, "recompiles": len(self.site.specialisations) - len(keys),
+            "specialisations": len(self.site.specialisations), "continuations": sum(len(s.specialisations) for s in sites[1:]),
+            "code_bytes": sum(sp.code.size for s in sites for sp in s.specialisations),
+            "fallbacks": {k: v for k, v in self.fallbacks.items() if v}, "exits": dict(self.exits), "errors": list(self.errors),
+            "latency_ms": {"interpreted": 1e3 * self.seconds["interpreted"] / self.interpreted} if self.interpreted else {},
+        }
+
+
+# -- the callable
+
+def _slow(function: Function) -> Callable[..., Any]:
+    call = function.call
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        return call(args, kwargs)
+    return slow
+
+
+def _method(fn: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(fn)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return fn(self._bcvm, *args, **kwargs)
+    return method
+
+
+def _warmup(function: Function, *examples: tuple[Any, ...]) -> None:
+    """Specialise and compile for example argument tuples ahead of the calls, and wait until that is done."""
+    for example in examples:
+        if not isinstance(example, tuple):
+            raise TypeError(f"warmup takes tuples of arguments, not {type(example).__name__}")
+        key = call_key(example)
+        if function.site.wants(key):
+            thread.call(function.site.ask(key, example, ()))
+    thread.idle()
+
+
+def _explain(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """What happens to a call with these arguments: guards, regions and their decisions, where it leaves native code and why."""
+    from bcvm.vm.explain import explain
+    return explain(function, args, kwargs)
+
+
+def _stats(function: Function) -> dict[str, Any]:
+    """Counters: calls, native, interpreted, compiles, recompiles, specialisations, code_bytes, fallbacks by reason, exits by reason."""
+    return function.stats()
+
+
+@functools.cache
+def function_type() -> type:
+    return entry.make_function_type("JitFunction", {
+        "_bcvm_jitted": True,
+        "__doc__": None, "__module__": "bcvm",
+        "program": property(lambda self: self._bcvm.bound.program, doc="The bytecode; str() is its disassembly."),
+        "warmup": _method(_warmup), "explain": _method(_explain), "stats": _method(_stats),
+    })
+
+
+def make(bound: BoundProgram, program_of: Callable[[Any], BoundProgram], options: Mapping[str, Any], wrapped: Callable[..., Any] | None = None) -> Any:
+    """The callable for a bound program."""
+    target = function_type()()
+    function = Function(target, bound, program_of, options)
+    target._bcvm = function
+    if wrapped is not None:
+        functools.update_wrapper(target, wrapped)
+    else:
+        target.__name__ = bound.program.name.rpartition(".")[2]
+        target.__qualname__ = bound.program.name
+    entry.initialise(target, _slow(function))
+    _live.add(target)
+    return target
+
+
+def jit(fn: Any = None, **options: Any) -> Any:
+    """Compile a function, method or cell just in time: `@bcvm.jit`, `@bcvm.jit(tier="full")`, `bcvm.jit(fn)`. TypeError for an unknown
+    option or something that is not callable."""
+    checked = config.check(options, "bcvm.jit")
+    if checked.get("tier") == "splice":
+        raise BcvmError("bcvm.jit: the spliced tier is not part of this version; use tier='auto' or tier='full'")
+    if fn is None:
+        return lambda f: jit(f, **options)
+    from bcvm.frontend import program_of
+    if getattr(type(fn), "_bcvm_jitted", False):
+        return make(fn._bcvm.bound, program_of, {**fn._bcvm.options, **checked}, getattr(fn, "__wrapped__", None))
+    for adapt in ADAPTERS:
+        made = adapt(fn, checked)
+        if made is not None:
+            return made
+    if inspect.ismethod(fn):
+        return jit(fn.__func__, **options).__get__(fn.__self__)
+    if isinstance(fn, (staticmethod, classmethod)):
+        return type(fn)(jit(fn.__func__, **options))
+    if not inspect.isfunction(fn):
+        call = getattr(type(fn), "__call__", None)
+        if not callable(fn):
+            raise TypeError(f"bcvm.jit takes a function, method or cell, not {type(fn).__name__}")
+        if inspect.isfunction(call) and not isinstance(fn, type):
+            return jit(call, **options).__get__(fn)
+        raise TypeError(f"bcvm.jit takes a Python function, method or cell, not {type(fn).__name__} {fn!r}: wrap it in a def")
+    return make(program_of(fn), program_of, checked, fn)
+
+
+ADAPTERS: list[Callable[[Any, dict[str, Any]], Any]] = []  # frameworks add what makes a callable of their objects (cells)
+
+
+def load(source: Any, imports: Mapping[str, Any] | None = None, captures: Mapping[str, Any] | None = None, **options: Any) -> Any:
+    """A callable from a `.bc` file, its bytes, or a Program. `imports` binds the names its CALL_PY instructions and captures need;
+    a missing one is a BytecodeError that lists them."""
+    from bcvm.bytecode.binary import decode
+    from bcvm.bytecode.verifier import verify
+    from bcvm.errors import BytecodeError
+    from bcvm.frontend import program_of
+    import builtins
+    import types
+    if isinstance(source, Program):
+        program = source
+    elif isinstance(source, (bytes, bytearray, memoryview)):
+        program = decode(bytes(source))
+    else:
+        with open(source, "rb") as f:
+            program = decode(f.read())
+    verify(program)
+    given = {**(imports or {}), **(captures or {})}
+    needed = [i.name for i in program.imports] + [c.name for c in program.captures if not (c.kind == "global" and hasattr(builtins, c.name))]
+    missing = sorted({n for n in needed if n not in given}})
+    if missing:
+        raise BytecodeError(f"program {program.name} needs imports={{...}} for: {', '.join(missing)}")
+    closure = {c.name: types.CellType(given[c.name]) for c in program.captures if c.kind == "closure"}
+    globals_ = {c.name: given[c.name] for c in program.captures if c.kind == "global" and c.name in given}
+    defaults = {p.name: given[p.name] for p in program.params if p.has_default and p.name in given}
+    bound = BoundProgram(program, globals_, vars(builtins), closure, defaults, tuple(given[i.name] for i in program.imports))
+    return make(bound, program_of, config.check(options, "bcvm.load"))
+
+
+def live_functions() -> list[Any]:
+    """Every jitted function that is alive, in the order of their making."""
+    return sorted(_live, key=lambda f: f._bcvm.serial)

@@ -1,0 +1,127 @@
+"""A site: a place where native code may be entered. The start of a jitted function is one; so is an instruction after a piece
+that only the interpreter runs, where the rest of an activation may go on natively.
+
+A site has at most LIMIT specialisations. Their entry stubs form a chain, newest first; the last successor is the slow callable. An entry
+is published by one store of its address, and what it refers to never changes afterwards.
+"""
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from bcvm.bytecode.program import BoundProgram
+from bcvm.errors import BcvmError
+from bcvm.specialise import specialise_call, specialise_continuation
+from bcvm.specialise.ssa import Exit, Graph, Return
+from bcvm.vm import entry, listener
+from bcvm.vm.frame import UNSET
+from bcvm.vm.keys import call_key, describe_key
+
+if TYPE_CHECKING:
+    from bcvm.compiler.native import NativeCode
+    from bcvm.vm.function import Function
+
+LIMIT = 8       # specialisations of a site
+ATTEMPTS = 3    # of one key, where guards on captured values keep failing
+
+
+class Specialisation:
+    """Native code for one type key, with what tools want to know about it."""
+
+    def __init__(self, key: Any, graph: Graph, code: "NativeCode", ms: dict[str, float]) -> None:
+        self.key, self.graph, self.code, self.ms = key, graph, code, ms
+        self.exits: Counter[str] = Counter()
+
+
+class Site:
+    """Specialisations of one place. `target`: the callable whose entry they are. pc None: the start of a call. iterators: which values of
+    the stack are iterators over ranges, passed as three numbers."""
+
+    def __init__(self, owner: "Function", bound: BoundProgram, pc: int | None, target: Any, iterators: tuple[int, ...] = ()) -> None:
+        self.owner, self.bound, self.pc, self.target, self.iterators = owner, bound, pc, target, iterators
+        self.specialisations: list[Specialisation] = []
+        self.asked: Counter[Any] = Counter()  # compilations asked for, by key
+        self.pending: set[Any] = set()
+        self.failed: dict[Any, str] = {}
+
+    def wants(self, key: Any) -> bool:
+        """Whether a call of this key, which no native entry took, should be compiled for."""
+        if key in self.pending or key in self.failed:
+            return False
+        return len(self.specialisations) + len(self.pending) < LIMIT and self.asked[key] < ATTEMPTS
+
+    def reason(self, key: Any) -> str:
+        """Why a call of this key is not native, for counters."""
+        if key in self.pending:
+            return "compiling"
+        if key in self.failed:
+            return self.failed[key]
+        if len(self.specialisations) >= LIMIT:
+            return "too many specialisations"
+        return "guards" if self.asked[key] else "first call"
+
+    def ask(self, key: Any, args: Sequence[Any], names: tuple[str, ...]) -> Any:
+        """Note that a compilation for these arguments was asked for; returns the job."""
+        self.asked[key] += 1
+        self.pending.add(key)
+        return lambda: self._compile(key, args, names)
+
+    def _compile(self, key: Any, args: Sequence[Any], names: tuple[str, ...]) -> None:
+        """On the compile thread. Whatever fails here is counted and the calls stay interpreted."""
+        start = time.perf_counter()
+        try:
+            made = self._make(key, args, names, start)
+            if isinstance(made, str):
+                self.failed[key] = made
+                self.owner.fell_back(made)
+            else:
+                self._publish(made)
+        except Exception as e:  # a compiler fault must never reach a caller: the reason is kept and logged
+            self.failed[key] = f"{type(e).__name__}: {e}"
+            self.owner.compile_failed(key, e)
+        finally:
+            self.pending.discard(key)
+
+    def _make(self, key: Any, args: Sequence[Any], names: tuple[str, ...], start: float) -> Specialisation | str:
+        from bcvm.compiler import native
+        program_of = self.owner.program_of
+        if self.pc is None:
+            graph = specialise_call(self.bound, args, names, program_of)
+        else:
+            n = len(self.bound.program.locals)
+            graph = specialise_continuation(self.bound, self.pc, args[:n], args[n:], self.iterators, UNSET, program_of)
+        specialised = time.perf_counter()
+        listener.send("specialise", function=self.owner, key=key, ms=(specialised - start) * 1e3)
+        if not worthwhile(graph):
+            why = next((b.end.reason for b in graph.blocks if isinstance(b.end, Exit)), "nothing to run natively")
+            return why
+        successor = entry.get_entry(self.target)
+        code = native.build(graph, len(args), names, successor, self.owner.resume_for(self, key), self.owner.settings())
+        ms = {"Shape": (specialised - start) * 1e3, **code.ms}
+        listener.send("compile", function=self.owner, ms=(time.perf_counter() - start) * 1e3, bytes=code.size)
+        return Specialisation(key, graph, code, ms)
+
+    def _publish(self, made: Specialisation) -> None:
+        self.specialisations.append(made)
+        self.owner.compiled(self, made)
+        entry.set_entry(self.target, made.code.entry)
+        listener.send("publish", function=self.owner, key=made.key)
+
+
+def worthwhile(graph: Graph) -> bool:
+    """Whether native code would do anything before it leaves."""
+    for block in graph.blocks:
+        if isinstance(block.end, Return):
+            return True
+        if any(n.op in ("op", "copy", "store", "fill") for n in block.nodes):
+            return True
+    return False
+
+
+def explain_key(key: Any) -> str:
+    return describe_key(key)
+
+
+__all__ = ["ATTEMPTS", "LIMIT", "BcvmError", "Site", "Specialisation", "call_key", "worthwhile"]

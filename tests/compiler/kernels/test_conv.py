@@ -1,0 +1,183 @@
+"""The convolution kernel against a float64 reference, over sizes, strides, padding, dilation, groups, layouts and targets."""
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import gemm_harness as h  # noqa: E402
+
+from bcvm.compiler.kernels import conv  # noqa: E402
+from bcvm.compiler.kernels.conv import ConvAttrs  # noqa: E402
+from bcvm.compiler.target import Target  # noqa: E402
+from bcvm.errors import Unsupported  # noqa: E402
+
+targets = pytest.mark.parametrize("target", h.TARGETS, ids=("host", "avx2", "baseline"))
+
+
+def reference(x: np.ndarray, w: np.ndarray, bias: np.ndarray | None, attrs: ConvAttrs) -> np.ndarray:
+    """Sums over windows, in the operands' own dtype."""
+    top, bottom, left, right = attrs.padding
+    (sh, sw), (dh, dw), groups = attrs.stride, attrs.dilation, attrs.groups
+    x = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
+    outputs, per_group, kh, kw = w.shape
+    oh, ow = out_size(x.shape[2], kh, sh, dh), out_size(x.shape[3], kw, sw, dw)
+    out = np.zeros((x.shape[0], outputs, oh, ow), x.dtype)
+    per_output = outputs // groups
+    for g in range(groups):
+        part, weights = x[:, g * per_group:(g + 1) * per_group], w[g * per_output:(g + 1) * per_output]
+        for i in range(kh):
+            for j in range(kw):
+                window = part[:, :, i * dh:i * dh + (oh - 1) * sh + 1:sh, j * dw:j * dw + (ow - 1) * sw + 1:sw]
+                out[:, g * per_output:(g + 1) * per_output] += np.einsum("bchw,oc->bohw", window, weights[:, :, i, j])
+    return out if bias is None else out + bias.reshape(1, -1, 1, 1)
+
+
+def out_size(padded: int, kernel: int, stride: int, dilation: int) -> int:
+    return max((padded - (kernel - 1) * dilation - 1) // stride + 1, 0)
+
+
+def convolve(target: Target, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None, attrs: ConvAttrs, out: np.ndarray, lo: int = 0, hi: int = -1) -> None:
+    source = conv.generate(str(x.dtype), attrs, bias is not None, target)
+    operands = [(x, x.strides), (w, w.strides), *([] if bias is None else [(bias, (0, bias.strides[0], 0, 0))]), (out, out.strides)]
+    sizes = (*x.shape, w.shape[0], *w.shape[2:], *out.shape[2:])
+    assert h.run(h.compile_kernel(source, target), h.operand_words(*operands), h.words(*sizes), lo, hi) == 0
+
+
+def check(target: Target, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None, attrs: ConvAttrs, pattern: str = "plain") -> None:
+    wide = np.float64 if x.dtype.kind == "f" else x.dtype
+    exact = reference(x.astype(wide), w.astype(wide), None if bias is None else bias.astype(wide), attrs)
+    out = h.layout(np.random.default_rng(0), exact.shape, str(x.dtype), pattern)
+    whole = out
+    while isinstance(whole.base, np.ndarray):
+        whole = whole.base
+    whole[...] = 77
+    convolve(target, x, w, bias, attrs, out)
+    if x.dtype.kind == "f":
+        size = reference(abs(x).astype(wide), abs(w).astype(wide), None if bias is None else abs(bias).astype(wide), attrs)
+        assert (abs(out - exact) <= np.finfo(x.dtype).eps * (np.sqrt(w[0].size) + 4) * size + np.finfo(x.dtype).tiny).all()
+    else:
+        np.testing.assert_array_equal(out, exact)
+    out[...] = 77
+    assert (whole == 77).all(), "wrote outside the output"
+
+
+ATTRS = [
+    ConvAttrs(),
+    ConvAttrs(padding=(1, 1, 1, 1)),
+    ConvAttrs(stride=(2, 2), padding=(1, 1, 1, 1)),
+    ConvAttrs(stride=(3, 2), padding=(0, 2, 3, 1), dilation=(2, 3)),
+    ConvAttrs(padding=(2, 2, 2, 2), dilation=(2, 2), groups=2),
+    ConvAttrs(stride=(1, 2), padding=(3, 0, 0, 3), groups=3),
+]
+
+
+@targets
+@pytest.mark.parametrize("attrs", ATTRS, ids=str)
+def test_any_size_and_layout(target: Target, attrs: ConvAttrs) -> None:
+    rng = np.random.default_rng(1)
+    done = 0
+    while done < 25:
+        batch, per_group, per_output = (int(n) for n in rng.choice([1, 2, 3, 5, 8], 3))
+        kh, kw = (int(n) for n in rng.choice([1, 2, 3, 5], 2))
+        height, width = (int(n) for n in rng.choice([1, 3, 5, 8, 13, 24, 31, 70], 2))
+        padded = height + sum(attrs.padding[:2]), width + sum(attrs.padding[2:])
+        if out_size(padded[0], kh, attrs.stride[0], attrs.dilation[0]) == 0 or out_size(padded[1], kw, attrs.stride[1], attrs.dilation[1]) == 0:
+            continue
+        x = h.layout(rng, (batch, per_group * attrs.groups, height, width), "float32", str(rng.choice(h.PATTERNS)))
+        w = h.layout(rng, (per_output * attrs.groups, per_group, kh, kw), "float32", str(rng.choice(("plain", *h.PATTERNS))))
+        bias = h.layout(rng, (len(w),), "float32", str(rng.choice(("plain", "steps", "reversed")))) if rng.random() < 0.5 else None
+        check(target, x, w, bias, attrs, str(rng.choice(("plain", "plain", "transposed", "slice", "steps", "reversed"))))
+        done += 1
+
+
+@targets
+def test_depthwise(target: Target) -> None:
+    rng = np.random.default_rng(2)
+    for size in (7, 30):
+        check(target, h.values(rng, (2, 6, size, size + 1), "float32"), h.values(rng, (6, 1, 3, 3), "float32"), h.values(rng, (6,), "float32"),
+              ConvAttrs(padding=(1, 1, 1, 1), groups=6))
+        check(target, h.values(rng, (2, 6, size, size + 1), "float32"), h.values(rng, (12, 1, 3, 3), "float32"), None,
+              ConvAttrs(stride=(2, 2), padding=(1, 1, 1, 1), groups=6))
+
+
+@targets
+@pytest.mark.parametrize("dtype", ["float64", "int32"])
+def test_other_dtypes(target: Target, dtype: str) -> None:
+    rng = np.random.default_rng(3)
+    for attrs in ATTRS[1:3]:
+        check(target, h.values(rng, (2, 3, 9, 21), dtype), h.values(rng, (7, 3, 3, 3), dtype), h.values(rng, (7,), dtype), attrs)
+
+
+@targets
+def test_channels_last_view(target: Target) -> None:
+    rng = np.random.default_rng(4)
+    x, w = h.values(rng, (2, 20, 22, 5), "float32").transpose(0, 3, 1, 2), h.values(rng, (3, 3, 5, 7), "float32").transpose(3, 2, 0, 1)
+    for attrs in ATTRS[:3]:
+        check(target, x, w, None, attrs)
+
+
+@targets
+def test_many_channels(target: Target) -> None:
+    rng = np.random.default_rng(5)
+    check(target, h.values(rng, (1, 130, 9, 9), "float32"), h.values(rng, (70, 130, 3, 3), "float32"), None, ATTRS[1])
+    check(target, h.values(rng, (2, 64, 28, 28), "float32"), h.values(rng, (65, 64, 1, 1), "float32"), h.values(rng, (65,), "float32"), ATTRS[0])
+
+
+@targets
+def test_no_channels_leave_the_bias(target: Target) -> None:
+    out = np.full((1, 4, 5, 5), np.nan, np.float32)
+    bias = np.arange(4, dtype=np.float32)
+    convolve(target, np.zeros((1, 0, 5, 5), np.float32), np.zeros((4, 0, 3, 3), np.float32), bias, ATTRS[1], out)
+    assert (out == bias.reshape(1, 4, 1, 1)).all()
+
+
+@targets
+def test_empty_output_is_no_work(target: Target) -> None:
+    for batch, outputs, rows in ((0, 4, 5), (2, 0, 5), (2, 4, 0)):
+        convolve(target, np.zeros((batch, 3, 5, 5), np.float32), np.zeros((outputs, 3, 3, 3), np.float32), None, ATTRS[1],
+                 np.zeros((batch, outputs, rows, 5), np.float32))
+
+
+@targets
+def test_parts_make_the_same_bits_as_the_whole(target: Target) -> None:
+    rng = np.random.default_rng(6)
+    for attrs in (ATTRS[1], ATTRS[2], ATTRS[4]):
+        x, w = h.values(rng, (2, 4, 40, 41), "float32"), h.values(rng, (6, 4 // attrs.groups, 3, 3), "float32")
+        bias = h.values(rng, (6,), "float32")
+        whole = np.empty(reference(x, w, bias, attrs).shape, np.float32)
+        convolve(target, x, w, bias, attrs, whole)
+        parts = np.full_like(whole, np.nan)
+        units = conv.units(2, attrs.groups, whole.shape[2])
+        cuts = sorted({0, units, *(int(n) for n in rng.integers(0, units + 1, 5))})
+        for lo, hi in zip(cuts, cuts[1:]):
+            convolve(target, x, w, bias, attrs, parts, lo, hi)
+        np.testing.assert_array_equal(parts, whole)
+
+
+@targets
+def test_reads_and_writes_nothing_behind_its_operands(target: Target) -> None:
+    rng = np.random.default_rng(7)
+    for attrs in ATTRS[:4]:
+        x, w = h.values(rng, (1, 3, 17, 23), "float32"), h.values(rng, (5, 3, 3, 3), "float32")
+        bias = h.values(rng, (5,), "float32")
+        exact = reference(x.astype(float), w.astype(float), bias.astype(float), attrs)
+        out = h.guarded(np.zeros(exact.shape, np.float32))
+        convolve(target, h.guarded(x), h.guarded(w), h.guarded(bias), attrs, out)
+        np.testing.assert_allclose(out, exact, rtol=1e-4, atol=1e-4)
+
+
+def test_bad_attributes_and_dtypes_are_refused() -> None:
+    for attrs in (ConvAttrs(stride=(0, 1)), ConvAttrs(padding=(-1, 0, 0, 0)), ConvAttrs(groups=0)):
+        with pytest.raises(Unsupported, match="conv2d"):
+            conv.generate("float32", attrs, False, h.TARGETS[0])
+    with pytest.raises(Unsupported, match="float16"):
+        conv.generate("float16", ConvAttrs(), False, h.TARGETS[0])
+
+
+def test_no_symbol_outside_itself() -> None:
+    for target in h.TARGETS:
+        assert h.outside_symbols(conv.generate("float32", ATTRS[3], True, target), target) == set()
