@@ -38,6 +38,9 @@ __all__ = ["BcvmError", "BytecodeError", "CompileError", "Options", "ShapeError"
 
 def __getattr__(name: str) -> Any:
     from importlib import import_module
+    if name in ("jit", "load"):
+        import_module("bcvm.frameworks")  # what the compiler and the specialiser know of each library
+        import_module("bcvm.tools.console")  # the [BCVM] lines
     if name in _LAZY:
         value = getattr(import_module(_LAZY[name]), name)
     elif name in _MODULES:

@@ -7,12 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from bcvm.compiler import abi
 from bcvm.compiler.emit import Emitter
 from bcvm.compiler.runtime import Runtime
 from bcvm.errors import Unsupported
 from bcvm.specialise.ssa import Aggregate, Tree, Value, leaves
 from bcvm.specialise.types import Const, PyObject, Scalar, Tensor, Type
+
+# dtypes that NumPy knows only through a framework (bfloat16), by name.
+DTYPES: dict[str, np.dtype[Any]] = {}
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The NumPy dtype of that name. Unsupported: there is none in this process."""
+    try:
+        return DTYPES[name] if name in DTYPES else np.dtype(name)
+    except TypeError:
+        raise Unsupported(f"NumPy has no {name}") from None
 
 
 def result_words(tree: Tree) -> int:
@@ -43,9 +53,9 @@ def emit(e: Emitter, tree: Tree, readers: Any, rt: Runtime) -> str:
 def _leaf(e: Emitter, t: Type, n: int, readers: Any, rt: Runtime) -> str:
     at = e.offset("%out", 8 * n)
     if isinstance(t, Tensor) and t.scalar:
-        if np.dtype(t.dtype).itemsize > 8:
+        if numpy_dtype(t.dtype).itemsize > 8:
             raise Unsupported(f"a {t.dtype} scalar takes more than one word")
-        descr = e.object(np.dtype(t.dtype))
+        descr = e.object(numpy_dtype(t.dtype))
         return e.call("ptr", rt.numpy["PyArray_Scalar"], ("ptr", at), ("ptr", descr), ("ptr", "null"))
     if isinstance(t, Tensor):
         return str(readers[t.library].box(e, e.let(f"load ptr, ptr {at}"), t))
@@ -204,7 +214,7 @@ class _Arrays:
         self.objects: dict[tuple[Any, ...], Any] = {}
         for t, data, obj, base, sizes, strides in tensors:
             if obj == 0 and base & 1 == 0:
-                low, high = _extent(data, sizes, strides, np.dtype(t.dtype).itemsize)
+                low, high = _extent(data, sizes, strides, numpy_dtype(t.dtype).itemsize)
                 old = self.spans.get(base if base else data, (low, high))
                 self.spans[base if base else data] = (min(low, old[0]), max(high, old[1]))
 
@@ -221,11 +231,12 @@ class _Arrays:
         return found
 
     def _array(self, t: Tensor, data: int, base: int, sizes: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        dtype = np.dtype(t.dtype)
+        dtype = numpy_dtype(t.dtype)
         if base & 1:
             return _view(_object(base & ~1), data, dtype, sizes, strides)
         low, buffer = self._buffer(base if base else data)
-        return np.ndarray(sizes, dtype, buffer, data - low, strides)
+        array: np.ndarray[Any, Any] = np.ndarray(sizes, dtype, buffer, data - low, strides)
+        return array
 
     def _buffer(self, base: int) -> tuple[int, np.ndarray[Any, Any]]:
         found = self.buffers.get(base)
@@ -250,5 +261,5 @@ def _view(owner: Any, data: int, dtype: np.dtype[Any], sizes: tuple[int, ...], s
     make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p,
                              ctypes.py_object)(rt.address("view_array"))
     n = len(sizes)
-    made: np.ndarray[Any, Any] = make(None, abi.TYPE_NUMBER[dtype.name], n, (ctypes.c_int64 * n)(*sizes), (ctypes.c_int64 * n)(*strides), data, owner)
+    made: np.ndarray[Any, Any] = make(None, dtype.num, n, (ctypes.c_int64 * n)(*sizes), (ctypes.c_int64 * n)(*strides), data, owner)
     return made

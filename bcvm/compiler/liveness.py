@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from bcvm.compiler.optimise import can_exit, end_values, jumps
+from bcvm.compiler.optimise import can_exit, end_values, entry_values, jumps
 from bcvm.compiler.regions import PlanStep, RegionCall, is_box
 from bcvm.specialise.ssa import Block, Graph, Value
 from bcvm.specialise.types import Tensor
@@ -91,7 +91,7 @@ def analyse(graph: Graph, plan: dict[Block, list[PlanStep]], order: list[Block],
     uses: dict[Block, list[int]] = {b: [out.mask(read_by(s)) for s in plan[b]] for b in order}
     made: dict[Block, list[int]] = {b: [out.mask(r for r in made_by(s) if out.owner.get(r) is r) for s in plan[b]] for b in order}
     params = {b: out.mask(b.params) for b in order}
-    at_start = {b: out.mask(b.state.values()) if b.state is not None else 0 for b in order}
+    at_start = {b: out.mask(entry_values(b)) for b in order}
     ends = {b: out.mask(end_values(b.end)) for b in order}
     # Per block: what is read before it is made, and what is made.
     reads: dict[Block, int] = {}
@@ -99,7 +99,7 @@ def analyse(graph: Graph, plan: dict[Block, list[PlanStep]], order: list[Block],
     for b in order:
         need = ends[b]
         everything = params[b]
-        for u, m in zip(reversed(uses[b]), reversed(made[b])):
+        for u, m in zip(reversed(uses[b]), reversed(made[b]), strict=True):
             need = (need & ~m) | u
             everything |= m
         reads[b], makes[b] = (need | at_start[b]) & ~params[b], everything

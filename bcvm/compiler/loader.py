@@ -175,6 +175,8 @@ def _place(object_file: elf.Elf) -> tuple[dict[int, int], int]:
             continue
         if s.kind == elf.SHT_NOBITS or (s.flags & elf.SHF_WRITE and not s.name.startswith(".data.rel.ro")):
             raise CompileError(f"generated code has writable data in section {s.name}; put it into memory of your own and pass the address")
+        if s.align > mmap.PAGESIZE or s.align & (s.align - 1):
+            raise CompileError(f"malformed object file: section {s.name} is aligned to {s.align}")
         align = max(s.align, _ALIGN if s.flags & elf.SHF_EXECINSTR else 1)
         end = -(-end // align) * align
         offsets[i] = end
@@ -184,6 +186,13 @@ def _place(object_file: elf.Elf) -> tuple[dict[int, int], int]:
 
 def load(obj: bytes) -> LoadedCode:
     """Loads an object made by `llvm.compile_ir`. CompileError: external symbols, writable data, or an unknown relocation."""
+    try:
+        return _load(obj)
+    except (struct.error, IndexError) as e:
+        raise CompileError(f"malformed object file: {e}") from None
+
+
+def _load(obj: bytes) -> LoadedCode:
     parsed = elf.read(obj)
     missing = parsed.external()
     if missing:
@@ -235,6 +244,8 @@ def _value(parsed: elf.Elf, index: int, offsets: dict[int, int], base: int) -> i
 
 def _relocate(parsed: elf.Elf, image: bytearray, place: int, kind: int, symbol: int, addend: int, offsets: dict[int, int], got: dict[int, int],
               base: int) -> None:
+    if place < 0:
+        raise CompileError("malformed object file: relocation outside its section")
     if kind in _GOT_KINDS:
         struct.pack_into("<i", image, place, got[symbol] + addend - place)
         return

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bcvm.ops.definition import ScalarExpr
-from bcvm.specialise.ssa import Branch, Exit, Graph, Jump, Node, Return, State, Terminator, Value, leaves
+from bcvm.specialise.ssa import Block, Branch, Exit, Graph, Jump, Node, Return, State, Terminator, Value, leaves
 from bcvm.specialise.types import Scalar, Tensor
 
 # Scalar functions that raise in Python for some operands: they stay even where nobody reads the result.
@@ -33,12 +33,20 @@ def end_values(end: Terminator | None) -> list[Value]:
     return out + [a for j in jumps(end) for a in j.args]
 
 
+COPIES = frozenset({"concat", "pad", "full", "arange", "sum_to"})  # library forms that the driver makes itself: they refuse nothing
+
+
+def entry_values(block: Block) -> list[Value]:
+    """The values of the state at which a loop header may leave."""
+    return block.state.values() if block.loop and block.state is not None else []
+
+
 def can_exit(node: Node) -> bool:
     """Whether the driver may leave at this node: only then do the values of its state matter."""
     if node.state is None:
         return False
     if node.op == "op":
-        return not is_region_op(node)
+        return not is_region_op(node) and getattr(node.attrs["op"].form, "name", "") not in COPIES
     return node.op in ("check", "guard", "item", "scalar")
 
 
@@ -117,11 +125,12 @@ def _split_reductions(graph: Graph) -> None:
         block.nodes = out
 
 
-def _freeze(value: Any) -> Any:
+def freeze(value: Any) -> Any:
+    """Attributes as a hashable key that tells 1 from 1.0 and True."""
     if isinstance(value, dict):
-        return tuple(sorted((k, _freeze(v)) for k, v in value.items()))
+        return tuple(sorted((k, freeze(v)) for k, v in value.items()))
     if isinstance(value, (list, tuple)):
-        return tuple(_freeze(v) for v in value)
+        return tuple(freeze(v) for v in value)
     if isinstance(value, (bool, int, float)):
         return (type(value).__name__, repr(value))
     return value
@@ -132,8 +141,7 @@ def _merge_equal(graph: Graph) -> None:
     writes = any(n.effect for b in graph.blocks for n in b.nodes)
     shown: set[Value] = {v for e in _all_ends(graph) for v in end_values(e)}
     for block in graph.blocks:
-        if block.state is not None:
-            shown.update(block.state.values())
+        shown.update(entry_values(block))
         for node in block.nodes:
             if node.op in ("view", "store"):
                 shown.update(node.operands)
@@ -146,7 +154,7 @@ def _merge_equal(graph: Graph) -> None:
         for node in block.nodes:
             if replaced:
                 node.operands = tuple(replaced.get(v, v) for v in node.operands)
-            if node.effect or node.op in ("copy", "item"):
+            if node.effect or node.op in ("copy", "item") or names_a_size(node):
                 kept.append(node)
                 continue
             if node.op == "op" and node.attrs["op"].effects:
@@ -158,14 +166,14 @@ def _merge_equal(graph: Graph) -> None:
                 continue
             types = tuple((r.type.dtype, r.type.dims) if isinstance(r.type, Tensor) else r.type.key() for r in node.results)
             try:
-                key = (node.op, tuple(v.id for v in node.operands), types, _freeze({k: v if k != "op" else v.name for k, v in node.attrs.items()}))
+                key = (node.op, tuple(v.id for v in node.operands), types, freeze({k: v if k != "op" else v.name for k, v in node.attrs.items()}))
                 first = seen.setdefault(key, node)
             except TypeError:  # an attribute that cannot be hashed
                 first = node
             if first is node:
                 kept.append(node)
             else:
-                replaced.update(zip(node.results, first.results))
+                replaced.update(zip(node.results, first.results, strict=True))
         block.nodes = kept
     if replaced:
         _replace_in_ends(graph, replaced)
@@ -218,8 +226,7 @@ def _drop_dead(graph: Graph) -> None:
             work.extend(node.state.values())
 
     for block in graph.blocks:
-        if block.state is not None:
-            work.extend(block.state.values())
+        work.extend(entry_values(block))
         for node in block.nodes:
             if node.effect or node.op in ("check", "guard") or _must_stay(node):
                 keep(node)
@@ -234,12 +241,19 @@ def _drop_dead(graph: Graph) -> None:
         block.nodes = [n for n in block.nodes if id(n) in live]
 
 
+def names_a_size(node: Node) -> bool:
+    """Whether dims may refer to the node's int by an atom of its own."""
+    if node.op not in ("scalar", "dim", "item") or not isinstance(node.results[0].type, Scalar):
+        return False
+    d = node.results[0].dim
+    return d is not None and d is not node.attrs.get("dim") and any(a.kind in ("opaque", "symbol") for a in d.atoms())
+
+
 def _must_stay(node: Node) -> bool:
     if node.op == "item":
         return True
-    if node.op == "scalar":
-        if node.attrs["fn"] in RAISES and node.state is not None:
-            return True
-        result = node.results[0]
-        return isinstance(result.type, Scalar) and result.dim is not None and any(a.kind in ("opaque", "symbol") for a in result.dim.atoms())
+    if node.op == "scalar" and node.attrs["fn"] in RAISES and node.state is not None:
+        return True
+    if names_a_size(node):
+        return True
     return node.op == "op" and "raises" in node.attrs["op"].effects

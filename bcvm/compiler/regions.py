@@ -9,10 +9,10 @@ A check is a barrier: it may be what makes a later node's sizes valid, so no lat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Union
+from dataclasses import dataclass
+from typing import Any
 
-from bcvm.compiler.optimise import can_exit, end_values, is_region_op
+from bcvm.compiler.optimise import can_exit, end_values, entry_values, is_region_op
 from bcvm.compiler.region import RegionInput, RegionOutput, RegionSpec, Step
 from bcvm.ops.definition import Library, Reduction
 from bcvm.shapes.dim import Dim
@@ -46,7 +46,7 @@ class RegionCall:
     decision: str
 
 
-PlanStep = Union[RegionCall, Node]
+PlanStep = RegionCall | Node
 
 
 def plan(graph: Graph) -> dict[Block, list[PlanStep]]:
@@ -85,7 +85,7 @@ def is_region_node(node: Node) -> bool:
 def _count_uses(graph: Graph) -> dict[Value, int]:
     uses: dict[Value, int] = {}
     for block in graph.blocks:
-        read = end_values(block.end) + (block.state.values() if block.state is not None else [])
+        read = end_values(block.end) + entry_values(block)
         for node in block.nodes:
             read.extend(node.operands)
             if can_exit(node) and node.state is not None:
@@ -171,7 +171,7 @@ class _Partition:
         place = max([self.base, *map(self._place, needs), *(self._dim_place(node))])
         if node.op in ("check", "guard"):
             self.barrier = max(self.barrier, place)
-        elif node.op != "scalar":
+        elif node.op not in ("scalar", "const", "dim") and not is_box(node):
             place = max(place, self.barrier)
         self._read(needs, place)
         self.light.setdefault(place, []).append(node)
@@ -290,6 +290,8 @@ class _Partition:
                 if level not in ("full", "keep", "flat"):
                     return level
             space, run = first.space, first.reduce
+        if run is not None and run[1] < len(space) and any(inside[v].level[v] == "full" for v in still_open):
+            return "a region that reduces over rows has reduced results only"
         if self._axes(node) is not None:
             v = node.operands[0]
             home = inside.get(v)
@@ -321,18 +323,18 @@ class _Partition:
                 kinds.add("uniform")
             else:
                 kinds.add("splat" if constant_over(v.type.dims, len(space), run) else "full")
+        if region.column and kinds & {"uniform", "splat"} and kinds & {"keep", "flat"}:
+            return "after a reduction over rows only its results are read"
         if "flat" in kinds:
             if kinds <= {"flat", "uniform"} and dims == reduced_dims(space, run, keep=False):
                 return "flat"
             return "a reduced value without its axes is used at another alignment"
         if kinds <= {"keep", "splat", "uniform"} and "keep" in kinds and dims == reduced_dims(space, run, keep=True):
-            if "splat" in kinds and region.column:
-                return "a column region reads no reduced inputs"
             return "keep"
         if dims != space:
             return f"shape mismatch: {_show(dims)} vs {_show(space)}"
-        if region.column and "keep" in kinds:
-            return "full values after a reduction over rows"
+        if region.column:
+            return "a region that reduces over rows has reduced results only"
         return "full"
 
     def _merge(self, source: _Region, target: _Region) -> None:
@@ -458,7 +460,7 @@ def _broadcasts(narrow: Dims, wide: Dims) -> bool:
 def _smaller(narrow: Dims, wide: Dims) -> bool:
     """Known to have fewer elements: another rank, or a 1 where the other has none."""
     shift = len(wide) - len(narrow)
-    return shift > 0 or any(n.value == 1 and w.value != 1 for n, w in zip(narrow, wide[shift:]))
+    return shift > 0 or any(n.value == 1 and w.value != 1 for n, w in zip(narrow, wide[shift:], strict=True))
 
 
 def _show(dims: Dims) -> str:

@@ -20,18 +20,25 @@ from typing import Any, Protocol
 
 from bcvm.compiler import abi, boxing, loader, probe
 from bcvm.compiler.emit import Emitter, constant
+from bcvm.compiler.passing import Arg, Call, Default, DoubleStar, Source, Star, bind
 from bcvm.compiler.runtime import runtime
 from bcvm.errors import Unsupported
 from bcvm.specialise.ssa import Graph, Guard, Input, Path, Tree
 from bcvm.specialise.types import PyObject, Scalar, Tensor
 
-# Words of a stub's data block, readable at any time. `active`: activations that are inside.
+__all__ = ["READERS", "Arg", "Call", "Default", "DoubleStar", "Reader", "Source", "Star", "Stub", "bind", "input_words", "prepare"]
+
+# Words of a stub's data block, readable at any time. CALLS: admitted calls; EXITS: those of them that left to the
+# interpreter; MISSES: calls passed on to the successor; ACTIVE: activations that are inside.
 CALLS, EXITS, MISSES, ACTIVE, SUCCESSOR = range(5)
 DRIVER_COUNTERS = 8  # CTX_COUNTERS points here
 
 
 class Reader(Protocol):
     """The emitted form of a framework adapter. Registered in READERS by library name."""
+
+    def enter(self, e: Emitter, miss: str) -> None:
+        """Emitted once, before the first tensor of the library is read: goes to `miss` where the library must see the call itself."""
 
     def read(self, e: Emitter, obj: str, type: Tensor, writable: bool, miss: str, hold: Callable[[str], None]) -> tuple[str, list[str], list[str]]:
         """Checks that the object is such a tensor (else goes to `miss`) and returns data pointer, sizes and byte strides.
@@ -40,76 +47,11 @@ class Reader(Protocol):
     def box(self, e: Emitter, obj: str, type: Tensor) -> str:
         """Owned ndarray or input object -> owned result object or null with an exception set."""
 
-    def before_write(self, e: Emitter) -> None:
+    def before_write(self, e: Emitter, miss: str) -> None:
         """Emitted once, after all guards, if the program stores into an input."""
 
 
 READERS: dict[str, Reader] = {}
-
-
-@dataclass(frozen=True)
-class Call:
-    """How arguments are passed: number of positional ones, and the keywords in order."""
-
-    positional: int
-    keywords: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Arg:
-    """A parameter's value is the vectorcall argument `index` (keywords follow the positional ones)."""
-
-    index: int
-
-
-@dataclass(frozen=True)
-class Star:
-    """A *args parameter: the vectorcall arguments `indices`."""
-
-    indices: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class DoubleStar:
-    """A **kwargs parameter: keyword -> vectorcall argument."""
-
-    items: tuple[tuple[str, int], ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Default:
-    """A parameter that was not passed: its default object."""
-
-    value: Any
-
-
-Source = Arg | Star | DoubleStar | Default
-
-
-def bind(params: Sequence[Any], call: Call, defaults: Mapping[str, Any]) -> list[Source]:
-    """Where each parameter (Program.params) gets its value in such a call. Unsupported: the arguments do not fit, so Python must raise."""
-    out: list[Source] = []
-    at = 0
-    keywords = {name: call.positional + i for i, name in enumerate(call.keywords)}
-    for p in params:
-        if p.kind == "star":
-            out.append(Star(tuple(range(at, call.positional))))
-            at = call.positional
-        elif p.kind == "double_star":
-            out.append(DoubleStar(tuple(keywords.items())))
-            keywords = {}
-        elif p.kind in ("positional_only", "positional") and at < call.positional:
-            out.append(Arg(at))
-            at += 1
-        elif p.kind != "positional_only" and p.name in keywords:
-            out.append(Arg(keywords.pop(p.name)))
-        elif p.name in defaults:
-            out.append(Default(defaults[p.name]))
-        else:
-            raise Unsupported(f"argument {p.name} is missing")
-    if at < call.positional or keywords:
-        raise Unsupported("arguments do not fit the parameters")
-    return out
 
 
 @dataclass(eq=False)
@@ -210,12 +152,16 @@ class _Writer:
         self._static_names()
         for g in self.graph.guards:
             self._place(g.path)
+        for library in sorted({i.value.type.library for i in self.graph.inputs if isinstance(i.value.type, Tensor)}):
+            if library not in READERS:
+                raise Unsupported(f"tensors of {library!r} have no emitted form")
+            READERS[library].enter(e, "miss")
         words: list[tuple[str, str]] = []
         for i in self.graph.inputs:
             words += self._input(i)
         if any(i.writable for i in self.graph.inputs):
             for library in sorted({i.value.type.library for i in self.graph.inputs if isinstance(i.value.type, Tensor) and i.writable}):
-                READERS[library].before_write(e)
+                READERS[library].before_write(e, "miss")
         for at, (type_, value) in enumerate(words):
             e.store(type_, value, "%in", 8 * at)
         self._run()
@@ -542,8 +488,6 @@ class _Writer:
             self._hold(obj, new=False)
             place.steady = True
         if isinstance(t, Tensor):
-            if t.library not in READERS:
-                raise Unsupported(f"tensors of {t.library!r} have no emitted form")
             data, sizes, strides = READERS[t.library].read(e, obj, t, i.writable, "miss", lambda p: self._hold(p, new=True))
             return [("ptr", data), ("ptr", obj), *(("i64", s) for s in sizes), *(("i64", s) for s in strides)]
         if isinstance(t, PyObject):
@@ -579,6 +523,7 @@ class _Writer:
         e.start(got)
         e.store("ptr", constant(self.data_at + 8 * DRIVER_COUNTERS), ctx, 8 * abi.CTX_COUNTERS)
         function = self.driver if isinstance(self.driver, str) else constant(self.driver)
+        e.add(self.data_at + 8 * CALLS, 1)
         code = e.let(f"call i32 {function}(ptr {ctx}, ptr %in, ptr %out)")
         fine, left = e.label("fine"), e.label("left")
         e.line(f"br i1 {e.let(f'icmp eq i32 {code}, 0')}, label %{fine}, label %{left}")
@@ -591,7 +536,6 @@ class _Writer:
         e.jump("done")
         e.start(fine)
         e.call("void", self.rt.release_address, ("ptr", ctx))
-        e.add(self.data_at + 8 * CALLS, 1)
         e.store("ptr", boxing.emit(e, self.result, READERS, self.rt), "%numbers")
         e.jump("done")
 
@@ -638,7 +582,7 @@ def _holds(g: Guard, known: Any) -> bool:
 
 def _plain_attribute(cls: type | None, name: str) -> bool:
     """Whether reading `name` of an exact `cls` is a plain lookup that runs no Python code."""
-    if cls is None or cls.__getattribute__ is not object.__getattribute__:
+    if cls is None or getattr(cls, "__getattribute__") is not object.__getattribute__:
         return False
     for base in cls.__mro__:
         if name in vars(base):

@@ -1,12 +1,14 @@
-"""The emitted form of NumPy: how stubs read arrays and NumPy scalars, and box results."""
+"""NumPy: its adapter, and how entry stubs read arrays and NumPy scalars."""
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from bcvm.compiler import abi, probe, stub
 from bcvm.compiler.emit import Emitter
+from bcvm.frameworks.adapter import ADAPTERS, Adapter, Description
 from bcvm.specialise.types import Tensor
 
 # Type numbers that mean the same element on 64-bit Linux: `long long` is `long`.
@@ -15,6 +17,9 @@ _ALSO = {"int64": 9, "uint64": 10}
 
 class NumPyReader:
     """Exact ndarrays, aligned, of native byte order; exact NumPy scalars where the type says `scalar`."""
+
+    def enter(self, e: Emitter, miss: str) -> None:
+        return None
 
     def read(self, e: Emitter, obj: str, type: Tensor, writable: bool, miss: str, hold: Callable[[str], None]) -> tuple[str, list[str], list[str]]:
         dtype = np.dtype(type.dtype)
@@ -51,8 +56,35 @@ class NumPyReader:
     def box(self, e: Emitter, obj: str, type: Tensor) -> str:
         return obj
 
-    def before_write(self, e: Emitter) -> None:
+    def before_write(self, e: Emitter, miss: str) -> None:
         return None
 
 
+class NumPyAdapter(Adapter):
+    """ndarrays and NumPy scalars. Reductions to rank 0 and items give scalars, `y += 1` changes the caller's array."""
+
+    name = "numpy"
+    scalar_result = True
+    inplace = "mutate"
+
+    def recognise(self, obj: Any) -> bool:
+        return type(obj) is np.ndarray or isinstance(obj, np.generic)
+
+    def describe(self, obj: Any) -> Description | None:
+        a = np.asarray(obj)
+        if a.dtype.name not in abi.TYPE_NUMBER or not a.dtype.isnative or not a.flags.aligned or type(obj) is not np.ndarray and not isinstance(obj, np.generic):
+            return None
+        return Description(a.ctypes.data, a.dtype.name, a.shape, a.strides, writable=a.flags.writeable and a is obj)
+
+    def alloc(self, dtype: str, sizes: Sequence[int]) -> np.ndarray[Any, Any]:
+        return np.empty(sizes, dtype)
+
+    def box(self, array: np.ndarray[Any, Any], type: Tensor) -> Any:
+        return array[()] if type.scalar else array
+
+    def as_view(self, obj: Any) -> np.ndarray[Any, Any]:
+        return np.asarray(obj)
+
+
 stub.READERS["numpy"] = NumPyReader()
+ADAPTERS["numpy"] = NumPyAdapter()

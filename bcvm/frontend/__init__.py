@@ -14,7 +14,7 @@ from typing import Any
 
 from bcvm.bytecode.program import BoundProgram, Program
 from bcvm.frontend.annotations import hints_of
-from bcvm.frontend.generator import BytecodeGenerator, Parameter, parameters_of, whole_function
+from bcvm.frontend.generator import BytecodeGenerator, parameters_of, whole_function
 from bcvm.frontend.outline import WholeFunction, make
 from bcvm.frontend.source import FUTURE_FLAGS, Untrusted, find
 
@@ -58,15 +58,15 @@ class _Bound(BoundProgram):
 
 def _bind(function: FunctionType, template: _Template) -> BoundProgram:
     code = function.__code__
-    closure: dict[str, CellType] = dict(zip(code.co_freevars, function.__closure__ or ()))
+    closure: dict[str, CellType] = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
     defaults: dict[str, Any] = dict(function.__kwdefaults__ or {})
     values = function.__defaults__ or ()
-    defaults.update(zip(code.co_varnames[code.co_argcount - len(values):code.co_argcount], values))
+    defaults.update(zip(code.co_varnames[code.co_argcount - len(values):code.co_argcount], values, strict=True))
     if template.pieces is None:
         imports: tuple[Callable[..., Any], ...] = (_spread(function, template.program),)
     else:
         imports = tuple(make(piece, function.__globals__, closure) for piece in template.pieces)
-    return _Bound(template.program, function.__globals__, function.__builtins__, closure, defaults, imports, function, code)
+    return _Bound(template.program, function.__globals__, function.__builtins__, closure, defaults, imports, function, code)  # type: ignore[attr-defined]
 
 
 def _template(function: FunctionType) -> _Template:
@@ -87,19 +87,17 @@ def _generate(function: FunctionType, hints: dict[str, str], first: bool) -> _Te
     code, name = function.__code__, function.__qualname__
     parameters = parameters_of(code, len(function.__defaults__ or ()), function.__kwdefaults__ or ())
     try:
-        source = find(function)
+        with warnings.catch_warnings():  # of the source: they were given when it was compiled first
+            warnings.simplefilter("ignore", SyntaxWarning)
+            warnings.simplefilter("ignore", DeprecationWarning)
+            source = find(function)
+            return _Template(*BytecodeGenerator(name, code, source, parameters, hints).generate(code.co_flags & FUTURE_FLAGS))
     except Untrusted as e:
+        reason = str(e)
         if first:
-            warnings.warn(f"{name} runs as plain Python: {e}", RuntimeWarning, stacklevel=4)
-        return _whole(name, code, parameters, hints, str(e))
-    try:
-        program, pieces = BytecodeGenerator(name, code, source, parameters, hints).generate(code.co_flags & FUTURE_FLAGS)
+            warnings.warn(f"{name} runs as plain Python: {reason}", RuntimeWarning, stacklevel=4)
     except WholeFunction as e:
-        return _whole(name, code, parameters, hints, str(e))
-    return _Template(program, pieces)
-
-
-def _whole(name: str, code: CodeType, parameters: list[Parameter], hints: dict[str, str], reason: str) -> _Template:
+        reason = str(e)
     return _Template(whole_function(name, code, parameters, hints, reason), None)
 
 
@@ -112,7 +110,7 @@ def _spread(function: FunctionType, program: Program) -> Callable[..., Any]:
     def call(*values: Any) -> Any:
         args: list[Any] = []
         keywords: dict[str, Any] = {}
-        for (name, kind), value in zip(kinds, values):
+        for (name, kind), value in zip(kinds, values, strict=True):
             if kind == "star":
                 args.extend(value)
             elif kind == "keyword_only":

@@ -27,6 +27,8 @@ def _from_text(text: str) -> str:
         node = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError):
         return ""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != text:
+        return _from_text(node.value)  # a text annotation where all annotations are text
     if not isinstance(node, ast.Subscript):
         return ""
     name = node.value.attr if isinstance(node.value, ast.Attribute) else node.value.id if isinstance(node.value, ast.Name) else ""

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from typing import Any, Union
+from typing import Any
 
 from bcvm.bytecode.build import Label, ProgramBuilder
 from bcvm.frontend.outline import Outline, Outliner
@@ -18,7 +18,6 @@ COMPARE: dict[type, str] = {
     ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge",
     ast.Is: "is", ast.IsNot: "is_not", ast.In: "in", ast.NotIn: "not_in",
 }
-_NUMBERS = (int, float, complex)
 
 
 class Emitter:
@@ -31,7 +30,7 @@ class Emitter:
         self._targets: set[Label] = set()
         self._last_label = -1
 
-    def emit(self, name: str, *operands: Union[int, Label]) -> None:
+    def emit(self, name: str, *operands: int | Label) -> None:
         if not self.live:
             return
         self.b.emit(name, *operands)
@@ -163,7 +162,7 @@ class ExpressionGenerator(Emitter):
     def _chain(self, node: ast.Compare, failed: Label, jump: str, keep: bool) -> None:
         """All comparisons of a chain; at `failed` the next operand is on the stack, with the false result above it if kept."""
         self.expr(node.left)
-        for op, operand in zip(node.ops[:-1], node.comparators):
+        for op, operand in zip(node.ops[:-1], node.comparators[:-1], strict=True):
             self.expr(operand)
             self.at(node)
             self.emit("COPY", 1)
@@ -288,7 +287,7 @@ class ExpressionGenerator(Emitter):
         if None in node.keys:  # `**` in a display overwrites, DICT_MERGE refuses
             self.outlined(node)
             return
-        for key, value in zip(node.keys, node.values):
+        for key, value in zip(node.keys, node.values, strict=True):
             assert key is not None
             self.expr(key)
             self.expr(value)
@@ -405,8 +404,9 @@ def _folded(node: ast.expr) -> tuple[Any] | None:
     """(value,) of a constant, a negated number, a tuple of these; None for anything else."""
     if isinstance(node, ast.Constant):
         return (node.value,)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant) and type(node.operand.value) in _NUMBERS:
-        return (-node.operand.value,)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+        value = node.operand.value
+        return (-value,) if isinstance(value, (int, float, complex)) and not isinstance(value, bool) else None
     if isinstance(node, ast.Tuple):
         items = [_folded(e) for e in node.elts]
         return None if None in items else (tuple(i[0] for i in items if i is not None),)

@@ -91,7 +91,7 @@ class BytecodeGenerator(ExpressionGenerator):
         for p in parameters:
             names.store(p.name)
         names.visit_all(body or [node.body])
-        locals_ = set(names.stores) - names.globals - names.nonlocals
+        locals_ = (set(names.stores) | names.deletes) - names.globals - names.nonlocals
         _check(names, locals_, node)
         super().__init__(start_program(name, code, parameters, hints), source.lines, locals_, frozenset(code.co_freevars), names.globals)
         self.node, self.code = node, code

@@ -102,8 +102,8 @@ class Outliner:
         ins = [n for n in names.loads if n in flow.exposed and n in self.locals]
         self._check_set(ins, known, node)
         outs = [n for n in names.stores if n in self.locals and (n in flow.exposed or self.names.loads[n] > names.loads[n])]
-        for n in outs:
-            if n in names.deletes:
+        for n in sorted(names.deletes & self.locals):
+            if n in outs or n in flow.exposed or self.names.loads[n] > names.loads[n]:
                 raise WholeFunction(f"'{n}' is unset inside {_describe(node)} and used outside")
         definite = _meet([end, *flow.leaves])
         ins += [n for n in outs if n not in definite and n in known and n not in ins]
@@ -118,7 +118,7 @@ class Outliner:
     def _statement_body(self, node: ast.stmt, names: Names, leaves: Leaves, live_outs: tuple[tuple[str, bool], ...]) -> list[ast.stmt]:
         run: list[ast.stmt] = [node]
         if leaves.returns or leaves.breaks or leaves.continues or names.globals or names.nonlocals:
-            blank: list[object] = [False if k == 0 and flagged else None for _, flagged in live_outs for k in range(1 + flagged)]
+            blank: list[bool | None] = [False if k == 0 and flagged else None for _, flagged in live_outs for k in range(1 + flagged)]
             redirected = Redirect(OUTCOME, blank).visit(node)
             run = redirected if isinstance(redirected, list) else [redirected]
         tail: list[ast.expr] = []
@@ -162,8 +162,7 @@ class Outliner:
         head: list[ast.stmt] = [at(place, kind(n)) for kind, n in ((ast.Global, declared_global), (ast.Nonlocal, declared_free)) if n]
         flagged = any(f for _, f in outline.live_outs)
         args = ast.arguments([], [ast.arg(p) for p in [*params, *([UNSET] if flagged else [])]], None, [], [], None, [])
-        function = ast.FunctionDef(f".{len(self._functions)}", args, head + body, [], None, **({"type_params": []} if sys.version_info >= (3, 12) else {}))
-        self._functions.append(at(place, function))
+        self._functions.append(at(place, _function(f".{len(self._functions)}", args, head + body)))
         return outline
 
     def compile(self, flags: int) -> tuple[CodeType, ...]:
@@ -171,12 +170,19 @@ class Outliner:
         if not self._functions:
             return ()
         args = ast.arguments([], [ast.arg(n) for n in self.code.co_freevars], None, [], [], None, [])
-        outer = ast.FunctionDef(".outer", args, self._functions, [], None, **({"type_params": []} if sys.version_info >= (3, 12) else {}))
+        outer = _function(".outer", args, self._functions)
         module = ast.Module([at(self._functions[0], outer)], [])
         compiled = compile(module, self.code.co_filename, "exec", flags=flags, dont_inherit=True)
         (outer_code,) = (c for c in compiled.co_consts if isinstance(c, CodeType))
         pieces = [c for c in outer_code.co_consts if isinstance(c, CodeType)]
         return tuple(_rename(p, self.code.co_name, f"{p.co_name}", self.name) for p in pieces)
+
+
+def _function(name: str, args: ast.arguments, body: list[ast.stmt]) -> ast.stmt:
+    node = ast.FunctionDef(name, args, body, [])
+    if sys.version_info >= (3, 12):
+        node.type_params = []
+    return node
 
 
 def make(code: CodeType, globals: dict[str, Any], closure: Mapping[str, CellType]) -> FunctionType:

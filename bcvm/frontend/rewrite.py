@@ -133,11 +133,11 @@ class Redirect(ast.NodeTransformer):
     return v  ->  return (*blank, 1, v)        global, nonlocal  ->  pass (declared at the head)
     """
 
-    def __init__(self, outcome: str, blank: list[object]) -> None:
+    def __init__(self, outcome: str, blank: list[bool | None]) -> None:
         self.outcome, self.blank = outcome, blank
         self._depth = 0
 
-    def visit_Return(self, node: ast.Return) -> ast.AST:
+    def visit_Return(self, node: ast.Return) -> Any:
         items: list[ast.expr] = [ast.Constant(v) for v in (*self.blank, 1)]
         return at(node, ast.Return(ast.Tuple([*items, node.value or ast.Constant(None)], ast.Load())))
 
@@ -149,7 +149,7 @@ class Redirect(ast.NodeTransformer):
 
     visit_Break = visit_Continue = _leave
 
-    def _declaration(self, node: ast.stmt) -> ast.AST:
+    def _declaration(self, node: ast.stmt) -> Any:
         return at(node, ast.Pass())
 
     visit_Global = visit_Nonlocal = _declaration

@@ -4,7 +4,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any, Optional
+from typing import Any
 
 FRAME_READERS = frozenset({"locals", "exec", "eval", "breakpoint"})
 """Builtins that look at the variables of the frame which calls them; `vars` and `dir` do if called with nothing."""
@@ -125,7 +125,7 @@ class Names:
             self.store(node.name)
         else:
             inner.visit(node.body)
-        bound = set(inner.stores) - inner.nonlocals | inner.globals
+        bound = (set(inner.stores) | inner.deletes) - inner.nonlocals | inner.globals
         self._escape((set(inner.loads) | inner.captured | inner.nonlocals) - bound)
         self.rebound |= (inner.nonlocals | inner.rebound) - bound
 
@@ -196,7 +196,7 @@ def names_of(*nodes: ast.AST) -> Names:
 
 # -- definite assignment
 
-State = Optional[frozenset[str]]
+State = frozenset[str] | None
 """Names that are certainly set; None where control never comes."""
 
 
@@ -226,13 +226,37 @@ class Flow:
         return state
 
     def _read(self, state: frozenset[str], *nodes: ast.AST | None) -> frozenset[str]:
-        """Reads of these expressions, in order; returns the state after their unconditional walruses."""
+        """Reads of these expressions, in order; returns the state after them."""
         for node in nodes:
             if node is not None:
                 names = names_of(node)
-                set_here = state | _unconditional_walrus(node) if names.stores else state
-                self.exposed.update(n for n in names.loads if n not in set_here)
-                state = set_here
+                if names.stores:
+                    state = self._in_order(node, state)
+                else:
+                    self.exposed.update(n for n in names.loads if n not in state)
+        return state
+
+    def _in_order(self, node: ast.AST, state: frozenset[str]) -> frozenset[str]:
+        """An expression with a walrus in it, in the order of evaluation; what may be skipped sets nothing."""
+        if isinstance(node, ast.NamedExpr):
+            return self._in_order(node.value, state) | {node.target.id}
+        if isinstance(node, ast.IfExp):
+            state = self._in_order(node.test, state)
+            return self._in_order(node.body, state) & self._in_order(node.orelse, state)
+        if isinstance(node, (ast.BoolOp, ast.Compare)):
+            always, *skipped = node.values if isinstance(node, ast.BoolOp) else [node.left, *node.comparators]
+            state = inside = self._in_order(always, state)
+            for k, operand in enumerate(skipped):
+                inside = self._in_order(operand, inside)
+                if k == 0 and isinstance(node, ast.Compare):
+                    state = inside
+            return state
+        if isinstance(node, (ast.Name, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+            self.exposed.update(n for n in names_of(node).loads if n not in state)
+            return state
+        pairs = zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else None
+        for child in [c for pair in pairs for c in pair if c is not None] if pairs is not None else ast.iter_child_nodes(node):
+            state = self._in_order(child, state)
         return state
 
     def _bind(self, state: frozenset[str], *targets: ast.AST) -> frozenset[str]:
@@ -247,6 +271,9 @@ class Flow:
         names = names_of(s)
         if isinstance(s, ast.AnnAssign) and s.value is None:
             names.stores.clear()
+        if isinstance(s, ast.AugAssign):  # its target is read before its value
+            target = {s.target.id} if isinstance(s.target, ast.Name) else set(names_of(s.target).loads)
+            self.exposed |= target - state
         known = state | {s.name} if isinstance(s, (*_FUNCTIONS, ast.ClassDef)) else self._read(state, *(
             v for v in (getattr(s, "value", None),) if isinstance(v, ast.expr)))
         self.exposed.update(n for n in names.loads if n not in known)
@@ -325,23 +352,3 @@ def exposed_reads(node: ast.expr) -> set[str]:
     flow = Flow()
     flow._read(frozenset(), node)
     return flow.exposed
-
-
-def _unconditional_walrus(node: ast.AST) -> set[str]:
-    out: set[str] = set()
-    pending: list[ast.AST] = [node]
-    while pending:
-        n = pending.pop()
-        if isinstance(n, ast.NamedExpr):
-            out.add(n.target.id)
-        if isinstance(n, ast.BoolOp):
-            pending.append(n.values[0])
-        elif isinstance(n, ast.IfExp):
-            pending.append(n.test)
-        elif isinstance(n, ast.Compare):
-            pending += [n.left, n.comparators[0]]
-        elif isinstance(n, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
-            pending.append(n.generators[0].iter)
-        elif not isinstance(n, (ast.Lambda, *_FUNCTIONS)):
-            pending.extend(ast.iter_child_nodes(n))
-    return out

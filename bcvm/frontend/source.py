@@ -4,8 +4,8 @@
 would give the program of another function. Here the text is compiled again and its code object compared.
 """
 from __future__ import annotations
-
 import __future__
+
 import ast
 import copy
 import linecache
@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from types import CodeType, FunctionType
-from typing import Union
 
-FunctionNode = Union[ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda]
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 FUTURE_FLAGS = reduce(or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names))
 """Flags of a code object that say which `from __future__` imports it was compiled under."""
@@ -121,7 +120,8 @@ def _parse(text: str, code: CodeType) -> ast.Module:
 
 
 def _top_line(s: ast.stmt) -> int:
-    return min([s.lineno, *(d.lineno for d in getattr(s, "decorator_list", ()))])
+    decorators: list[ast.expr] = getattr(s, "decorator_list", [])
+    return min([s.lineno, *(d.lineno for d in decorators)])
 
 
 def _compiled(tree: ast.Module, code: CodeType) -> CodeType:
@@ -195,7 +195,8 @@ def _choose(candidates: list[tuple[FunctionNode, str]], tree: ast.Module, code: 
 
 def _by_columns(candidates: list[tuple[FunctionNode, str]], code: CodeType) -> list[tuple[FunctionNode, str]]:
     """The innermost whose body holds the positions of all instructions."""
-    spans = [(p[0], p[2], p[1], p[3]) for p in code.co_positions() if None not in p and p[3] != 0]
+    positions = getattr(code, "co_positions")()  # noqa: B009  since 3.11
+    spans = [(p[0], p[2], p[1], p[3]) for p in positions if None not in p and p[3] != 0]
 
     def holds(node: FunctionNode) -> bool:
         body = node.body
@@ -210,7 +211,7 @@ def _by_code(candidates: list[tuple[FunctionNode, str]], tree: ast.Module, code:
     nodes = [node for node, _ in _function_nodes(tree, True)]
     places = [nodes.index(node) for node, _ in candidates]
     fitting = []
-    for candidate, place in zip(candidates, places):
+    for candidate, place in zip(candidates, places, strict=True):
         alone = copy.deepcopy(tree)
         copies = [node for node, _ in _function_nodes(alone, True)]
         _Blank({id(copies[p]) for p in places if p != place}).visit(alone)

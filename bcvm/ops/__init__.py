@@ -9,12 +9,57 @@ from __future__ import annotations
 from typing import Any
 
 # Importing a family fills the table; functions come after it.
-from bcvm.ops import elementwise, functions_math, activations, reductions, movement, creation, products, composite  # noqa: F401, I001
-from bcvm.ops.definition import BINDINGS, METHODS, OPS, Op, binds, register
-from bcvm.ops.functions import (  # noqa: A004
-    all, any, arange, argmax, argmin, avg_pool2d, batch_norm, broadcast_to, cast, concat, conv2d, cumsum, elu, embedding, expand_dims, eye, full, gelu, group_norm,
-    layer_norm, leaky_relu, linear, log_softmax, logsumexp, max, max_pool2d, mean, min, normalize, one_hot, ones, pad, prod, public, reshape, rms_norm,
-    scaled_dot_product_attention, softmax, squeeze, stack, std, sum, take, transpose, tril, triu, var, zeros,
+from bcvm.ops import activations, composite, creation, elementwise, functions_math, movement, products, reductions  # noqa: F401, I001
+from bcvm.ops.definition import BINDINGS, METHODS, OPS, Op, binds, register  # noqa: F401
+from bcvm.ops.functions import (  # noqa: F401
+    all,
+    any,
+    arange,
+    argmax,
+    argmin,
+    avg_pool2d,
+    batch_norm,
+    broadcast_to,
+    cast,
+    concat,
+    conv2d,
+    cumsum,
+    elu,
+    embedding,
+    expand_dims,
+    eye,
+    full,
+    gelu,
+    group_norm,
+    layer_norm,
+    leaky_relu,
+    linear,
+    log_softmax,
+    logsumexp,
+    max,
+    max_pool2d,
+    mean,
+    min,
+    normalize,
+    one_hot,
+    ones,
+    pad,
+    prod,
+    public,
+    reshape,
+    rms_norm,
+    scaled_dot_product_attention,
+    softmax,
+    squeeze,
+    stack,
+    std,
+    sum,
+    take,
+    transpose,
+    tril,
+    triu,
+    var,
+    zeros,
 )
 
 

@@ -117,9 +117,9 @@ def _hswish(x: Any) -> Any:
     return x * _hsigmoid(x)
 
 
-function("hsigmoid", _hsigmoid, 2, "relu6(x + 3) / 6.", expr=_hsigmoid_expr, exact=_hsigmoid, flops=4,
+function("hsigmoid", _hsigmoid, 2, "relu6(x + 3) / 6.", ulp16=4, expr=_hsigmoid_expr, exact=_hsigmoid, flops=4,
          derivative=lambda b, x, y: b.op("where", b.op("lt", b.op("abs", x), 3.0), 1 / 6, 0.0))
-function("hswish", _hswish, 2, "x * relu6(x + 3) / 6.", expr=lambda e, x: e.mul(x, _hsigmoid_expr(e, x)), exact=_hswish, flops=5,
+function("hswish", _hswish, 2, "x * relu6(x + 3) / 6.", ulp16=4, expr=lambda e, x: e.mul(x, _hsigmoid_expr(e, x)), exact=_hswish, flops=5,
          derivative=lambda b, x, y: b.op("where", b.op("le", x, -3.0), 0.0, b.op("where", b.op("ge", x, 3.0), 1.0, b.op("mul", b.op("add", b.op("mul", x, 2), 3), 1 / 6))))
 
 
@@ -129,7 +129,7 @@ def _leaky_relu(x: Any, alpha: float = 0.01) -> Any:
 
 
 elementwise("leaky_relu", ("x",), lambda e, x, alpha=0.01: e.select(e.compare("gt", x, e.const(0, x.dtype)), x, e.mul(x, e.const(alpha, x.dtype))), _leaky_relu,
-            "x where positive, else alpha * x.", dtype="same", attrs=("alpha",), domain=FLOATS, samples=s.unary(alpha=0.2),
+            "x where positive, else alpha * x.", dtype="same", attrs=("alpha",), domain=FLOATS, bound=bound(0, 0, 1), samples=s.unary(alpha=0.2),
             gradient=lambda b, g, x, y, attrs: (b.op("where", b.op("gt", x[0], 0), g[0], b.op("mul", g[0], attrs.get("alpha", 0.01))),), saves=("operands",))
 
 

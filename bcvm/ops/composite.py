@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from bcvm.bytecode import dtypes
-from bcvm.ops import numerics
+from bcvm.ops import numerics, shaperules
 from bcvm.ops import samples as s
-from bcvm.ops import shaperules
 from bcvm.ops.definition import Composite, Op, register
 from bcvm.ops.elementwise import EXACT, FLOATS, NUMBERS
 from bcvm.shapes.dim import Dim, product

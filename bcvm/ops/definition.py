@@ -110,8 +110,7 @@ class ShapeContext(Protocol):
     def require(self, how: str, a: Dim, b: Dim, message: str) -> None: ...  # how: "eq" "le" "lt"
 
 
-class Sample(Protocol):
-    def __call__(self, rng: Any, dtype: str) -> Iterable[tuple[tuple[Any, ...], dict[str, Any]]]: ...
+Sample = Callable[[Any, str], Iterable[tuple[tuple[Any, ...], dict[str, Any]]]]  # (random generator, dtype) -> (operands, attrs) pairs
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from bcvm.ops import samples as s
 from bcvm.ops.definition import Composite, Op, ScalarExpr, register
 from bcvm.ops.shaperules import elementwise_cost
 
+_fn: Any  # the loops over families rebind it
 FLOATS = ("float16", "float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 NUMBERS = FLOATS + INTEGERS
@@ -35,6 +36,11 @@ def _quiet(fn: Callable[..., Any]) -> Callable[..., Any]:
         with np.errstate(all="ignore"):
             return fn(*arrays, **attrs)
     return reference
+
+
+def scalar_if_0d(x: Any) -> Any:
+    """As ufuncs do: rank 0 as a NumPy scalar."""
+    return x[()]
 
 
 def unreduced(b: Any, grad: Any, like: Any) -> Any:
@@ -120,7 +126,7 @@ def _pow_ms_eager(a: Any, b: Any) -> Any:
         return np.power(a, b)
     a, b = np.broadcast_arrays(a, b)
     unit = np.where(a == 1, 1, np.where(a == -1, np.where(b % 2 == 0, 1, -1), 0)).astype(a.dtype)
-    return np.where(b < 0, unit, np.power(a, np.maximum(b, 0)))[()]
+    return np.where(b < 0, unit, np.power(a, np.maximum(b, 0))).astype(a.dtype)[()]
 
 
 elementwise("pow_ms", _AB, _pow_ms, _pow_ms_eager, "a ** b as in MindSpore: integers with a negative exponent give 1, -1 or 0.", flops=20,
@@ -198,7 +204,7 @@ def _sign_ms(e: Any, x: Any) -> Any:
     return e.select(e.compare("gt", x, zero), one, e.select(e.compare("lt", x, zero), e.neg(one), zero))
 
 
-elementwise("sign_ms", ("x",), _sign_ms, lambda x: np.where(np.isnan(x), 0, np.sign(x)).astype(np.asarray(x).dtype)[()],
+elementwise("sign_ms", ("x",), _sign_ms, lambda x: cast_array(np.where(np.isnan(x), 0, np.sign(x)), np.asarray(x).dtype),
             "-1, 0 or 1 as in MindSpore: 0 for NaN.", domain=FLOATS + ("int8", "int16", "int32", "int64"))
 
 # -- extremes
@@ -221,9 +227,9 @@ elementwise("minimum", _AB, _logical_extreme("minimum", "and"), np.minimum, "The
             gradient=_extreme_gradient("le"), saves=("operands",))
 elementwise("fmax", _AB, _logical_extreme("fmax", "or"), np.fmax, "The larger; NaN only if both are.", domain=ALL)
 elementwise("fmin", _AB, _logical_extreme("fmin", "and"), np.fmin, "The smaller; NaN only if both are.", domain=ALL)
-elementwise("maximum_ms", _AB, lambda e, a, b: e.select(e.compare("gt", a, b), a, b), lambda a, b: np.where(np.greater(a, b), a, b)[()],
+elementwise("maximum_ms", _AB, lambda e, a, b: e.select(e.compare("gt", a, b), a, b), lambda a, b: scalar_if_0d(np.where(np.greater(a, b), a, b)),
             "a > b ? a : b, MindSpore's maximum: b where either is NaN.", gradient=_extreme_gradient("gt"), saves=("operands",))
-elementwise("minimum_ms", _AB, lambda e, a, b: e.select(e.compare("lt", a, b), a, b), lambda a, b: np.where(np.less(a, b), a, b)[()],
+elementwise("minimum_ms", _AB, lambda e, a, b: e.select(e.compare("lt", a, b), a, b), lambda a, b: scalar_if_0d(np.where(np.less(a, b), a, b)),
             "a < b ? a : b, MindSpore's minimum: b where either is NaN.", gradient=_extreme_gradient("lt"), saves=("operands",))
 def _clip_samples(rng: Any, dtype: str) -> Any:
     for x, low, high in (((7,), (), ()), ((3, 4), (4,), (3, 1)), ((0,), (), ()), ((), (), ())):
@@ -243,7 +249,7 @@ def _where_gradient(b: Any, g: Any, x: Any, y: Any, attrs: Any) -> Any:
     return None, unreduced(b, b.op("where", x[0], g[0], zero), x[1]), unreduced(b, b.op("where", x[0], zero, g[0]), x[2])
 
 
-elementwise("where", ("condition", "a", "b"), lambda e, c, a, b: e.select(c, a, b), lambda c, a, b: np.where(c, a, b)[()], "condition ? a : b.", domain=ALL,
+elementwise("where", ("condition", "a", "b"), lambda e, c, a, b: e.select(c, a, b), lambda c, a, b: scalar_if_0d(np.where(c, a, b)), "condition ? a : b.", domain=ALL,
             samples=s.ternary, gradient=_where_gradient, saves=("operands",))
 elementwise("copysign", _AB, lambda e, a, b: e.copysign(a, b), np.copysign, "|a| with the sign of b.", dtype="float", domain=FLOATS)
 
@@ -270,7 +276,7 @@ elementwise("logical_not", ("x",), lambda e, x: e.bit("xor", _truth(e, x), e.con
 
 _WHOLE = INTEGERS + ("bool",)
 for _name, _fn in (("and_", np.bitwise_and), ("or_", np.bitwise_or), ("xor", np.bitwise_xor)):
-    elementwise(_name, _AB, lambda e, a, b, how=_name.strip("_"): e.bit(how, a, b), _fn, f"Bitwise {_name.strip('_')}.", domain=_WHOLE)
+    elementwise(_name, _AB, lambda e, a, b, how=_name: e.bit(how.strip("_"), a, b), _fn, f"Bitwise {_name.strip('_')}.", domain=_WHOLE)
 elementwise("invert", ("x",), lambda e, x: e.bit("xor", x, e.const(True, "bool")) if x.dtype == "bool" else e.invert(x), np.invert,
             "Bitwise not; of bools, not.", domain=_WHOLE)
 
@@ -323,7 +329,7 @@ def _cast_samples(rng: Any, dtype: str) -> Any:
             yield (s.special(dtype),), {"dtype": to}
 
 
-def cast_array(x: Any, dtype: str) -> Any:
+def cast_array(x: Any, dtype: Any) -> Any:
     with np.errstate(all="ignore"):
         return np.asarray(x).astype(dtype, copy=False)[()]
 

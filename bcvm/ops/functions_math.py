@@ -16,11 +16,11 @@ def bound(float32: float, float64: float, float16: float = 1.0) -> dict[str, flo
     return {"float16": float16, "float32": float32, "float64": float64}
 
 
-def function(name: str, fn: Callable[..., Any], ulp32: float, doc: str, *, ulp64: float = 4.0, low: float = -8.0, high: float = 8.0, expr: Any = None,
+def function(name: str, fn: Callable[..., Any], ulp32: float, doc: str, *, ulp64: float = 4.0, ulp16: float = 1.0, low: float = -8.0, high: float = 8.0, expr: Any = None,
              derivative: Any = None, flops: int = 12, exact: Any = None, corners: bool = True) -> None:
     """derivative(b, x, y): the factor of the incoming gradient."""
     gradient = None if derivative is None else lambda b, g, x, y, attrs: (b.op("mul", g[0], derivative(b, x[0], y[0])),)
-    elementwise(name, ("x",), expr or (lambda e, x: e.math(name, x)), fn, doc, dtype="float", domain=FLOATS, bound=bound(ulp32, ulp64),
+    elementwise(name, ("x",), expr or (lambda e, x: e.math(name, x)), fn, doc, dtype="float", domain=FLOATS, bound=bound(ulp32, ulp64, ulp16),
                 reference=exact or numerics.exactly(fn), samples=s.unary(low, high, corners), gradient=gradient, saves=("operands", "results"), flops=flops)
 
 

@@ -128,7 +128,7 @@ def _pad(x: Any, pads: Sequence[tuple[int, int]], value: float = 0) -> Any:
 
 def _pad_gradient(b: Any, g: Any, x: Any, y: Any, attrs: Any) -> Any:
     items = []
-    for (before, _), d in zip(attrs["pads"], b.dims(x[0])):
+    for (before, _), d in zip(attrs["pads"], b.dims(x[0]), strict=False):
         start = d * 0 + before
         items.append(("slice", b.int_of(start), b.int_of(start + d), None))
     return (b.slice(g[0], items),)

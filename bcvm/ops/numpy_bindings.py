@@ -86,9 +86,17 @@ def _no_bool(b: Any, name: str, operands: tuple[Any, ...]) -> Any:
     return _operator_on_scalars(b, name, operands)
 
 
+def _real(b: Any, name: str, operands: tuple[Any, ...]) -> Any:
+    """The reciprocal of an integer is cut to an integer in NumPy."""
+    if not (is_float(b.dtype(operands[0])) if b.is_tensor(operands[0]) else b.dtype(operands[0]) == "float"):
+        return b.unsupported("np.reciprocal of integers")
+    return _operator_on_scalars(b, name, operands)
+
+
 UFUNC_RULES: dict[str, Callable[..., Any]] = {"pow": _pow, "floor": _float_in_numpy, "ceil": _float_in_numpy, "trunc": _float_in_numpy, "rint": _float_in_numpy,
                                               "sub": _no_bool, "neg": _no_bool}
 
+_names: tuple[str, ...]
 for _names, _op in (
         (("add",), "add"), (("subtract",), "sub"), (("multiply",), "mul"), (("true_divide", "divide"), "truediv"), (("floor_divide",), "floordiv"),
         (("remainder", "mod"), "mod"), (("power", "pow"), "pow"), (("maximum",), "maximum"), (("minimum",), "minimum"), (("fmax",), "fmax"), (("fmin",), "fmin"),
@@ -104,7 +112,7 @@ for _names, _op in (
         (("floor",), "floor"), (("ceil",), "ceil"), (("trunc",), "trunc"), (("rint",), "rint"), (("sign",), "sign"), (("logical_not",), "logical_not"),
         (("invert", "bitwise_not", "bitwise_invert"), "invert"), (("isnan",), "isnan"), (("isinf",), "isinf"), (("isfinite",), "isfinite")):
     _ufunc(_names, _op, 1)
-UFUNC_RULES["reciprocal"] = lambda b, name, o: b.op(name, *o) if b.is_tensor(o[0]) and is_float(b.dtype(o[0])) else b.unsupported("np.reciprocal of integers")
+UFUNC_RULES["reciprocal"] = _real
 
 
 def _operator(name: str) -> None:
@@ -194,10 +202,8 @@ def _norm(b: Any, x: Any, ord: Any = None, axis: Any = None, keepdims: Any = Fal
 def _dot(b: Any, a: Any, other: Any, out: Any = None) -> Any:
     unused(b, out=out)
     a, other = as_tensor(b, a), as_tensor(b, other)
-    if b.rank(a) == 0 or b.rank(other) == 0:
-        return b.op("mul", a, other)
-    if b.rank(other) > 2:
-        return b.unsupported("np.dot with a second operand of rank 3 or more")
+    if b.rank(a) == 0 or not 0 < b.rank(other) <= 2:
+        return b.unsupported("np.dot with an operand of rank 0 or a second one of rank 3 or more")
     return b.op("matmul", a, other)
 
 
@@ -331,7 +337,7 @@ def _moveaxis(b: Any, a: Any, source: Any, destination: Any) -> Any:
     if len(src) != len(dst):
         return b.unsupported("np.moveaxis with unequal source and destination")
     order = [i for i in range(rank) if i not in src]
-    for d, s in sorted(zip(dst, src)):
+    for d, s in sorted(zip(dst, src, strict=False)):
         order.insert(d, s)
     return b.transpose(a, tuple(order))
 
@@ -395,8 +401,8 @@ def tiled(b: Any, x: Any, reps: list[Any]) -> Any:
     dims = [Dim.const(1)] * (rank - b.rank(x)) + list(b.dims(x))
     reps = [Dim.const(1)] * (rank - len(reps)) + reps
     x = b.reshape(x, [v for d in dims for v in (Dim.const(1), d)])
-    wide = b.op("broadcast_to", x, dims=tuple(v for r, d in zip(reps, dims) for v in (r, d)))
-    return b.reshape(wide, [r * d for r, d in zip(reps, dims)])
+    wide = b.op("broadcast_to", x, dims=tuple(v for r, d in zip(reps, dims, strict=False) for v in (r, d)))
+    return b.reshape(wide, [r * d for r, d in zip(reps, dims, strict=False)])
 
 
 # -- selection

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from bcvm.errors import ShapeError
 from bcvm.ops import samples as s
 from bcvm.ops import shaperules
 from bcvm.ops.definition import Composite, Library, Op, register
@@ -91,15 +92,15 @@ def _padded(x: Any, pads: Sequence[int], value: Any = 0) -> Any:
 
 def _windows(x: Any, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int] = (1, 1)) -> Any:
     """A view [N, C, H', W', KH, KW]."""
-    span = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilation))
+    span = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=False))
     return sliding_window_view(x, span, axis=(2, 3))[:, :, ::stride[0], ::stride[1], ::dilation[0], ::dilation[1]]
 
 
 def _check_conv(x: Any, weight: Any, groups: int) -> None:
     if x.ndim != 4 or weight.ndim != 4:
-        raise shaperules.ShapeError(f"conv2d takes x [N, C, H, W] and weight [O, C/groups, KH, KW], not ranks {x.ndim} and {weight.ndim}")
+        raise ShapeError(f"conv2d takes x [N, C, H, W] and weight [O, C/groups, KH, KW], not ranks {x.ndim} and {weight.ndim}")
     if x.shape[1] != weight.shape[1] * groups or weight.shape[0] % groups:
-        raise shaperules.ShapeError(f"conv2d: x {x.shape}, weight {weight.shape} and groups={groups} do not fit: the weight is [O, C/groups, KH, KW]")
+        raise ShapeError(f"conv2d: x {x.shape}, weight {weight.shape} and groups={groups} do not fit: the weight is [O, C/groups, KH, KW]")
 
 
 def _conv2d(x: Any, weight: Any, *bias: Any, stride: Any = (1, 1), padding: Any = (0, 0, 0, 0), dilation: Any = (1, 1), groups: int = 1) -> Any:
@@ -114,7 +115,7 @@ def _conv2d(x: Any, weight: Any, *bias: Any, stride: Any = (1, 1), padding: Any 
     o, per_group, kh, kw = weight.shape
     x = _padded(x, _pads(padding, (kh, kw), dilation))
     if x.shape[2] < (kh - 1) * dilation[0] + 1 or x.shape[3] < (kw - 1) * dilation[1] + 1:
-        raise shaperules.ShapeError(f"conv2d: the kernel {kh}x{kw} is larger than the padded input {x.shape[2]}x{x.shape[3]}")
+        raise ShapeError(f"conv2d: the kernel {kh}x{kw} is larger than the padded input {x.shape[2]}x{x.shape[3]}")
     if kh == kw == 1 and tuple(stride) == (1, 1):
         windows = x[..., None, None]
     else:
@@ -170,12 +171,17 @@ def _avg_pool2d(x: Any, kernel: Any, stride: Any, padding: Any = (0, 0, 0, 0), c
 
 
 _POOL = (((2, 3, 8, 9),), {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0, 0, 0)}), (((1, 2, 7, 6),), {"kernel": (3, 2), "stride": (1, 2), "padding": (1, 1, 0, 1)})
-_POOL_COST = {"cost": lambda x, kernel, **_: (product(x) * kernel[0] * kernel[1], product(x) * 8)}
+
+
+def _pool_cost(x: Any, kernel: Any, **_: Any) -> Any:
+    return product(x) * kernel[0] * kernel[1], product(x) * 8
+
+
 register(Op("max_pool2d", ("x",), Library("max_pool2d"), "same", shaperules.pool2d, _max_pool2d, None, ("kernel", "stride", "padding"), domain=NUMBERS, bound=EXACT,
-            samples=s.fixed(*_POOL), doc="The largest of each window of x [N, C, H, W]; padding (top, bottom, left, right) never wins.", **_POOL_COST))
+            samples=s.fixed(*_POOL), doc="The largest of each window of x [N, C, H, W]; padding (top, bottom, left, right) never wins.", cost=_pool_cost))
 register(Op("avg_pool2d", ("x",), Library("avg_pool2d"), "same", shaperules.pool2d,
             lambda x, **attrs: _avg_pool2d(np.asarray(x, np.float64), **attrs).astype(np.asarray(x).dtype), _avg_pool2d,
             ("kernel", "stride", "padding", "count_include_pad"), domain=FLOATS, bound=_PRODUCT_BOUND,
             samples=s.fixed(*_POOL, *[(o, {**a, "count_include_pad": False}) for o, a in _POOL]),
-            doc="The mean of each window of x [N, C, H, W]; zeros of the padding count unless count_include_pad is false.", **_POOL_COST))
+            doc="The mean of each window of x [N, C, H, W]; zeros of the padding count unless count_include_pad is false.", cost=_pool_cost))
 

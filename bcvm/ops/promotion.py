@@ -152,7 +152,7 @@ def _first_loop(ufunc: np.ufunc, asked: tuple[Any, ...]) -> tuple[Any, ...]:
     """NumPy before 1.25: the first loop that all operands cast to safely."""
     for loop in ufunc.types:
         inputs, output = loop.split("->")
-        if "O" not in loop and all(np.can_cast(np.dtype(a), np.dtype(i)) for a, i in zip(asked, inputs)):
+        if "O" not in loop and all(np.can_cast(np.dtype(a), np.dtype(i)) for a, i in zip(asked, inputs, strict=False)):
             return tuple(np.dtype(c) for c in inputs + output)
     raise TypeError("no loop for these dtypes")
 

@@ -11,7 +11,11 @@ _PYTHON = {"library": "python"}
 
 def number(b: Any, v: Any) -> Any:
     """A Python number; of a tensor its only element."""
-    return b.item(v) if b.is_tensor(v) else v
+    if not b.is_tensor(v):
+        return v
+    if b.library != "mindspore" and b.rank(v):
+        return b.unsupported("a Python number of a NumPy array that has a rank")  # NumPy deprecates, then refuses it
+    return b.item(v)
 
 
 @binds("builtins.len", **_PYTHON)
@@ -89,7 +93,7 @@ def _list(b: Any, v: Any = ()) -> Any:
 def _zip(b: Any, *values: Any, **options: Any) -> Any:
     if options or not values or not all(b.is_sequence(v) for v in values):
         return b.unsupported("zip() of other than tuples and lists")
-    return b.tuple([b.tuple(row) for row in zip(*(b.items(v) for v in values))])
+    return b.tuple([b.tuple(row) for row in zip(*(b.items(v) for v in values), strict=False)])
 
 
 @binds("builtins.enumerate", **_PYTHON)

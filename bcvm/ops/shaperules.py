@@ -52,7 +52,7 @@ def broadcasted(ctx: ShapeContext, x: Dims, dims: Sequence[DimLike]) -> tuple[Di
     out = tuple(dim(d) for d in dims)
     if len(x) > len(out):
         raise ShapeError(f"a tensor of rank {len(x)} does not broadcast to rank {len(out)}")
-    for target, result in zip(out, ctx.broadcast(x, out)):
+    for target, result in zip(out, ctx.broadcast(x, out), strict=False):
         ctx.require_equal(result, target, "broadcast_to does not shrink an axis")
     return out
 
@@ -182,7 +182,7 @@ def pool2d(ctx: ShapeContext, x: Dims, kernel: tuple[int, int], stride: tuple[in
 def padded(ctx: ShapeContext, x: Dims, pads: Sequence[tuple[DimLike, DimLike]], **_: Any) -> tuple[Dim, ...]:
     if len(pads) != len(x):
         raise ShapeError(f"pad takes one (before, after) pair per axis: {len(x)}, not {len(pads)}")
-    return tuple(d + before + after for d, (before, after) in zip(x, pads))
+    return tuple(d + before + after for d, (before, after) in zip(x, pads, strict=False))
 
 
 def given(ctx: ShapeContext, *_: Dims, dims: Sequence[DimLike], **__: Any) -> tuple[Dim, ...]:

@@ -14,17 +14,19 @@ from bcvm.specialise.types import Const
 REBINDS = 64
 
 
-def specialise_call(bound: BoundProgram, args: Sequence[Any], keywords: Sequence[str], program_of: Callable[[Any], BoundProgram]) -> Graph:
-    """The graph of a call with arguments like these; the last ones are keywords of these names. Argument i is at ('arg', i)."""
+def specialise_call(bound: BoundProgram, args: Sequence[Any], keywords: Sequence[str], program_of: Callable[[Any], BoundProgram],
+                    leave_at: list[int] | None = None) -> Graph:
+    """The graph of a call with arguments like these; the last ones are keywords of these names. Argument i is at ('arg', i).
+    leave_at: test mode, native code leaves at the safe point whose number it holds."""
     def frame(m: Machine) -> Frame:
         trees = [m.resolver.wrap(a, Path(Root("arg", i)), argument_name(bound, i, len(args), keywords)) for i, a in enumerate(args)]
         split = len(args) - len(keywords)
         return Frame(bound, 0, bind(m, bound, bound.function, trees[:split], dict(zip(keywords, trees[split:]))), [])
-    return _specialise(bound, frame, program_of)
+    return _specialise(bound, frame, program_of, leave_at)
 
 
 def specialise_continuation(bound: BoundProgram, pc: int, locals_: Sequence[Any], stack: Sequence[Any], iterators: Sequence[int], unset: Any,
-                            program_of: Callable[[Any], BoundProgram]) -> Graph:
+                            program_of: Callable[[Any], BoundProgram], leave_at: list[int] | None = None) -> Graph:
     """The graph of the rest of an activation from instruction pc. Argument i is the i-th of the locals, then of the stack; `unset` marks unset
     locals. `iterators`: positions on the stack that hold an iterator over a range, given as three numbers: next item, stop, step."""
     def frame(m: Machine) -> Frame:
@@ -45,13 +47,13 @@ def specialise_continuation(bound: BoundProgram, pc: int, locals_: Sequence[Any]
             else:
                 on_stack.append(flat.pop(0))  # type: ignore[arg-type]
         return Frame(bound, pc, trees[:len(locals_)], on_stack)
-    return _specialise(bound, frame, program_of)
+    return _specialise(bound, frame, program_of, leave_at)
 
 
-def _specialise(bound: BoundProgram, make_frame: Callable[[Machine], Frame], program_of: Callable[[Any], BoundProgram]) -> Graph:
+def _specialise(bound: BoundProgram, make_frame: Callable[[Machine], Frame], program_of: Callable[[Any], BoundProgram], leave_at: list[int] | None) -> Graph:
     constants: dict[Path, Any] = {}
     for _ in range(REBINDS):
-        m = Machine(bound.program.name, program_of, constants)
+        m = Machine(bound.program.name, program_of, constants, leave_at)
         try:
             return m.run((make_frame(m),))
         except Rebind as e:

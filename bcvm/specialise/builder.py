@@ -172,7 +172,7 @@ class Builder:
 
     def _scalar(self, name: str, trees: list[Any], kind: str) -> Value:
         value = self.m.emit("scalar", tuple(self.m.as_value(t) for t in trees), Scalar(kind), fn=name)
-        if kind == "int":
+        if kind == "int" and value.dim is None:
             value.dim = Dim.opaque(value)
         return value
 

@@ -143,12 +143,9 @@ def bounds_checked(m: "Machine", index: Tree, n: Dim) -> Dim:
 
 def wrapped(m: "Machine", index: Tree, n: Dim) -> Value:
     """A run-time index as Python counts it: negative ones from the end."""
-    source = m.as_value(index)
-    key = (m.block.id, source, n)
-    if key not in m.wrapped:
-        value = m.wrapped[key] = m.emit("scalar", (source, m.as_value(m.builder.int_of(n))), Scalar("int"), fn="wrap")
-        value.dim = Dim.opaque(value)
-    return m.wrapped[key]
+    value = m.emit("scalar", (m.as_value(index), m.as_value(m.builder.int_of(n))), Scalar("int"), fn="wrap")
+    value.dim = value.dim or Dim.opaque(value)
+    return value
 
 
 def slice_bounds(m: "Machine", n: Dim, start: Tree, stop: Tree, step: Tree) -> tuple[Dim, Dim, int]:

@@ -283,7 +283,10 @@ def call_(m: Machine, f: Frame, count: int, names: int) -> None:
 @control("CALL_UNPACKED")
 def call_unpacked(m: Machine, f: Frame) -> None:
     callee, args, keywords = pop(f, 3)
-    call(m, f, callee, sequence(m, args), dict_items(m, keywords))
+    named = dict_items(m, keywords)
+    if not all(type(k) is str for k in named):
+        raise Unsupported("keywords that are no strings")
+    call(m, f, callee, sequence(m, args), named)
 
 
 @control("CALL_PY")

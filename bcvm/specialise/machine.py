@@ -19,9 +19,9 @@ from bcvm.shapes.dim import Dim
 from bcvm.specialise.analysis import Analysis, analyse
 from bcvm.specialise.resolve import SIZE_LIMIT, Resolver
 from bcvm.specialise.ssa import (
-    Aggregate, Block, Branch, Exit, Graph, Jump, Level, Node, Path, Return, State, Terminator, Tree, Value, leaves, tree_key,
+    Aggregate, Block, Branch, Exit, Graph, Jump, Level, Node, Path, Return, Root, State, Terminator, Tree, Value, leaves, tree_key,
 )
-from bcvm.specialise.types import Const, Scalar, Tensor, Type
+from bcvm.specialise.types import Const, PyObject, Scalar, Tensor, Type
 
 VERSIONS = 8            # of one block, by the types of its parameters; then a side exit
 NODE_BUDGET = 60_000    # nodes of a graph; then a side exit
@@ -79,7 +79,7 @@ class Rebind(Exception):
 class Machine:
     """Makes one Graph. `program_of` turns a Python function into a BoundProgram (the frontend's)."""
 
-    def __init__(self, name: str, program_of: Callable[[Any], BoundProgram], constants: dict[Path, Any]) -> None:
+    def __init__(self, name: str, program_of: Callable[[Any], BoundProgram], constants: dict[Path, Any], leave_at: list[int] | None = None) -> None:
         from bcvm.specialise.builder import Builder
         self.graph = Graph(name)
         self.program_of = program_of
@@ -93,10 +93,11 @@ class Machine:
         self.safe: State | None = None
         self.stored = False
         self.names: dict[tuple[int, Dim], Dim] = {}
-        self.wrapped: dict[tuple[int, Value, Dim], Value] = {}
+        self.numbers: dict[Any, Value] = {}  # scalar nodes of a block by what they compute: one value has one dim
         self.inlined = 0
         self.n_nodes = 0
         self.tick = 0
+        self.leave_at, self.safe_points = leave_at, 0
         self.builder = Builder(self)
 
     # -- making SSA
@@ -108,9 +109,14 @@ class Machine:
         """Append a node with one result (or none, when type is None; then the result must not be used). root: what a view is a view of."""
         if isinstance(type, Tensor) and any(weight(d) > NAMED_WEIGHT for d in type.dims):
             type = Tensor(type.library, type.dtype, tuple(map(self.named, type.dims)), type.scalar)
+        key = (self.block.id, op, operands, tuple(attrs.items())) if op in ("scalar", "dim") else None
+        if key in self.numbers:
+            return self.numbers[key]
         node = Node(op, operands, attrs, state=self.safe, where=(self.frames[-1].bound.program, self.frames[-1].pc) if self.frames else None)
         value = self.new_value(type, node, attrs["dim"] if op == "dim" else None, root) if type is not None else None
         node.results = (value,) if value is not None else ()
+        if key is not None and value is not None:
+            self.numbers[key] = value
         self.block.nodes.append(node)
         self.n_nodes += 1
         if op == "store":
@@ -123,7 +129,7 @@ class Machine:
             return d
         key = (self.block.id, d)
         if key not in self.names:
-            value = self.emit("dim", (), Scalar("int"), dim=d)
+            value = self.emit("scalar", (self.emit("dim", (), Scalar("int"), dim=d),), Scalar("int"), fn="int")
             value.dim = self.names[key] = Dim.opaque(value, *d.interval())
         return self.names[key]
 
@@ -160,6 +166,7 @@ class Machine:
             if edges:
                 self.enter(key, edges)
         self.finish_returns()
+        self.drop_unused_objects()
         self.mark_programs()
         return self.graph
 
@@ -168,6 +175,7 @@ class Machine:
         self.block, self.frames = block, frames
         self.safe = block.state = self.state_of(tuple(f.copy() for f in frames))
         self.stored = False
+        self.offer_exit()
         first = True
         while self.block.end is None:
             frame = self.frames[-1]
@@ -178,8 +186,17 @@ class Machine:
                 return
             if self.stored:
                 self.safe, self.stored = self.state_of(tuple(f.copy() for f in self.frames)), False
+                self.offer_exit()
             first = False
             self.step(frame)
+
+    def offer_exit(self) -> None:
+        """Test mode: leave here if the number in `leave_at` is this safe point's."""
+        if self.leave_at is not None:
+            number = self.resolver.wrap(self.leave_at[0], Path(Root("const", self.leave_at), (("item", 0),)))
+            stay = self.builder.scalar("ne", number, self.safe_points)
+            self.emit("guard", (self.as_value(stay),))
+            self.safe_points += 1
 
     def step(self, frame: Frame) -> None:
         from bcvm.specialise.instructions import EXECUTE
@@ -422,10 +439,34 @@ class Machine:
             for edge in group:
                 edge.jump.target = block
             block.state = self.state_of(frames)
-            block.end = Return(frames[-1].stack[-1])
+            block.end = Return(as_returned(frames[-1].stack[-1]))
+
+    def drop_unused_objects(self) -> None:
+        """Objects that were only looked into need not be read for themselves."""
+        used: set[Value] = set()
+        for block in self.graph.blocks:
+            for state in (block.state, *(n.state for n in block.nodes), block.end.state if isinstance(block.end, Exit) else None):
+                if state is not None:
+                    used.update(state.values())
+            for node in block.nodes:
+                used.update(node.operands)
+            if isinstance(block.end, Return):
+                used.update(leaves(block.end.tree))
+            for jump in (block.end,) if isinstance(block.end, Jump) else (block.end.then, block.end.orelse) if isinstance(block.end, Branch) else ():
+                used.update(jump.args)
+        self.graph.inputs = [i for i in self.graph.inputs if i.value in used or not isinstance(i.value.type, PyObject)]
 
     def mark_programs(self) -> None:
         self.graph.programs = list({id(s.bound): s.bound for b in self.graph.blocks if b.state for s in b.state.levels}.values())
+
+
+def as_returned(tree: Tree) -> Tree:
+    """A tree as the caller gets it: objects of this call in place of examples."""
+    if isinstance(tree, Const) and tree.handle is not None:
+        return tree.handle  # type: ignore[no-any-return]
+    if isinstance(tree, Aggregate):
+        return Aggregate(tree.kind, tuple(map(as_returned, tree.items)))
+    return tree
 
 
 def weight(d: Dim) -> int:

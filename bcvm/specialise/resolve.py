@@ -93,15 +93,18 @@ class Resolver:
             self.guard("is", path, obj)
             return Const(obj, path)
         if cls in (tuple, list, dict):
-            self.guard("type", path, cls)
-            return Const(obj, path)
+            return self.held(obj, path, name)
         if is_jitted(obj) or callable(obj) and not cls.__flags__ & (1 << 9) or binding_for(obj) is not None and cls.__module__.partition(".")[0] in ("numpy", "builtins"):
             self.guard("is", path, obj)  # a function of some library
             return Const(obj, path)
         if cls.__flags__ & (1 << 9):  # a heap type: an instance of a Python class; looked into by attribute
-            self.guard("type", path, cls)
-            return Const(obj, path)
+            return self.held(obj, path, name)
         return self.input(PyObject(cls), path, name)  # held, passed on, never looked into
+
+    def held(self, obj: Any, path: Path, name: str) -> Const:
+        """An object guarded by its type, to be looked into."""
+        self.guard("type", path, type(obj))
+        return Const(obj, path, self.input(PyObject(type(obj)), path, name))
 
     def input(self, type: Tensor | Scalar | PyObject, path: Path, name: str) -> Value:
         value = self.machine.new_value(type, name=name or str(path))

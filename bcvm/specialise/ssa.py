@@ -23,7 +23,7 @@ Node ops and what the compiler must do for each (operands -> results):
     const     -> Scalar                          attrs: value
     item      tensor (any rank, one element) -> Scalar   its only element; exits if the number of elements is not 1
     scalar    Scalars -> Scalar                  attrs: fn. add sub mul floordiv mod truediv pow neg abs not eq ne lt le gt ge and or xor shl shr
-                                                 min max int float bool sqrt exp log floor ceil ..., wrap(i, n): i + n if i < 0 else i ; operands of one type unless fn converts. int add, sub, mul, neg,
+                                                 min max int float bool sqrt exp log floor ceil ..., wrap(i, n): i + n if i < 0 else i; int(i): i itself, as an atom of its own in later dims ; operands of one type unless fn converts. int add, sub, mul, neg,
                                                  pow, shl exit on overflow; a zero divisor exits; int(float) exits if not finite or too large
     check     -> nothing                         attrs: how ('eq' 'le' 'lt' 'bcast' 'bcast_into'), a, b: Dims. Exits unless it holds ('bcast': equal, or one of them 1;
                                                  'bcast_into': equal, or a is 1)
@@ -87,6 +87,8 @@ def leaves(tree: Any) -> Iterator[Value]:
     elif isinstance(tree, Aggregate):
         for item in tree.items:
             yield from leaves(item)
+    elif isinstance(tree, Const) and tree.handle is not None:
+        yield tree.handle
 
 
 @dataclass(eq=False)

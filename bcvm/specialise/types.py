@@ -46,10 +46,12 @@ class Scalar:
 @dataclass(frozen=True, eq=False)
 class Const:
     """A value known at specialisation: literals, and objects guarded by identity (functions, modules, dtypes, None, str).
-    `path`: where it was read from, for captures (see ssa.Path), else None."""
+    `path`: where it was read from (see ssa.Path), else None. `handle`: for containers and instances, which are guarded by type only, the
+    PyObject value that is the object of this call; `value` is then an example of it."""
 
     value: Any
     path: Any = None
+    handle: Any = None
 
     def key(self) -> Any:
         v = self.value

@@ -122,7 +122,7 @@ class _Native:
 
     def _find_slow(self, cls: type) -> int:
         instance, marker = cls(), object()
-        instance._slow = marker  # type: ignore[attr-defined]
+        instance._slow = marker
         for offset in range(_BASE_SIZE, cls.__basicsize__, 8):
             if probe.word(id(instance) + offset) == id(marker):
                 return offset

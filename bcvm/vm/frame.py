@@ -95,7 +95,7 @@ def bind(bound: BoundProgram, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
     try:
         values: list[Any] = function(*args, **kwargs)
     except TypeError as e:
-        raise e.with_traceback(None)
+        raise e.with_traceback(None)  # noqa: B904  the same error
     return values
 
 
@@ -134,5 +134,5 @@ def placed(error: BaseException, program: Program, at: int, globals: Mapping[str
 def unset_local(name: str) -> UnboundLocalError:
     """As the running Python words it."""
     if sys.version_info >= (3, 11):
-        return UnboundLocalError(f"cannot access local variable '{name}' where it is not associated with a value")
-    return UnboundLocalError(f"local variable '{name}' referenced before assignment")
+        return UnboundLocalError(f"cannot access local variable '{name}' where it is not associated with a value", name=name)
+    return UnboundLocalError(f"local variable '{name}' referenced before assignment", name=name)

@@ -4,14 +4,15 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+import random
 import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bcvm import config
 from bcvm.bytecode.program import BoundProgram, Program
+from bcvm.config import Options, check, resolve, scope
 from bcvm.errors import BcvmError
 from bcvm.specialise.ssa import State
 from bcvm.vm import entry, interpreter, listener
@@ -19,11 +20,12 @@ from bcvm.vm.compile_thread import thread
 from bcvm.vm.continuation import Continuations, Resume
 from bcvm.vm.frame import Frame
 from bcvm.vm.keys import call_key
-from bcvm.vm.site import Site, Specialisation
+from bcvm.vm.site import LEAVE_AT, Site, Specialisation
 from bcvm.vm.states import frames_of
 
 _live: "weakref.WeakSet[Any]" = weakref.WeakSet()
 _serials = itertools.count()
+SAFE_POINTS = 24  # of a function, as far as the test mode looks
 
 
 class Function:
@@ -40,12 +42,13 @@ class Function:
         self.exits: Counter[str] = Counter()
         self.seconds: Counter[str] = Counter()
         self.errors: dict[str, BaseException] = {}
-        self._settings: tuple[Any, config.Options] | None = None
+        self._settings: tuple[Any, Options] | None = None
+        self.random = random.Random(options.get("seed", 0))
 
-    def settings(self) -> config.Options:
-        scope = config.scope()
-        if self._settings is None or self._settings[0] is not scope:
-            self._settings = (scope, config.resolve(self.options))
+    def settings(self) -> Options:
+        outer = scope()
+        if self._settings is None or self._settings[0] is not outer:
+            self._settings = (outer, resolve(self.options))
         return self._settings[1]
 
     # -- the slow way of a call: no native entry took it
@@ -67,7 +70,7 @@ class Function:
             self.fallbacks[site.reason(key)] += 1
         return self.interpret(args, kwargs)
 
-    def request(self, site: Site, key: Any, values: tuple[Any, ...], names: tuple[str, ...], settings: config.Options) -> bool:
+    def request(self, site: Site, key: Any, values: tuple[Any, ...], names: tuple[str, ...], settings: Options) -> bool:
         """Ask for a compilation; True if it was waited for and has ended."""
         job = site.ask(key, values, names)
         if settings.background and settings.tier == "auto":
@@ -91,6 +94,9 @@ class Function:
         """What native code of a site calls when it leaves: (reason, state, values) -> the call's result, or what a continuation takes up."""
         def resume(reason: str, state: State, values: list[Any]) -> Any:
             self.exits[reason] += 1
+            mode = self.settings().exits
+            if mode != "none":  # the next call leaves elsewhere
+                LEAVE_AT[0] = (LEAVE_AT[0] + 1) % SAFE_POINTS if mode == "all" else self.random.randrange(SAFE_POINTS)
             if listener.listening():
                 listener.send("exit", function=self, reason=reason, where=state.levels[-1].pc)
             frames = frames_of(state, values)
@@ -124,6 +130,14 @@ class Function:
         if first:
             from bcvm.vm import report
             report.failed(self, error)
+
+    def program(self) -> Program:
+        """The program, annotated by the newest specialisation if there is one."""
+        from bcvm.vm.quicken import quicken
+        if not self.site.specialisations:
+            return self.bound.program
+        newest = self.site.specialisations[-1]
+        return quicken(self.bound.program, newest.graph, newest.code.compiled.regions)
 
     def sites(self) -> list[Site]:
         return [self.site, *self.continuations.sites()]
@@ -186,7 +200,7 @@ def function_type() -> type:
     return entry.make_function_type("JitFunction", {
         "_bcvm_jitted": True,
         "__doc__": None, "__module__": "bcvm",
-        "program": property(lambda self: self._bcvm.bound.program, doc="The bytecode; str() is its disassembly."),
+        "program": property(lambda self: self._bcvm.program(), doc="The bytecode, with types and fusion decisions once it is compiled; str() is its disassembly."),
         "warmup": _method(_warmup), "explain": _method(_explain), "stats": _method(_stats),
     })
 
@@ -209,7 +223,7 @@ def make(bound: BoundProgram, program_of: Callable[[Any], BoundProgram], options
 def jit(fn: Any = None, **options: Any) -> Any:
     """Compile a function, method or cell just in time: `@bcvm.jit`, `@bcvm.jit(tier="full")`, `bcvm.jit(fn)`. TypeError for an unknown
     option or something that is not callable."""
-    checked = config.check(options, "bcvm.jit")
+    checked = check(options, "bcvm.jit")
     if checked.get("tier") == "splice":
         raise BcvmError("bcvm.jit: the spliced tier is not part of this version; use tier='auto' or tier='full'")
     if fn is None:
@@ -257,14 +271,14 @@ def load(source: Any, imports: Mapping[str, Any] | None = None, captures: Mappin
     verify(program)
     given = {**(imports or {}), **(captures or {})}
     needed = [i.name for i in program.imports] + [c.name for c in program.captures if not (c.kind == "global" and hasattr(builtins, c.name))]
-    missing = sorted({n for n in needed if n not in given}})
+    missing = sorted({n for n in needed if n not in given})
     if missing:
         raise BytecodeError(f"program {program.name} needs imports={{...}} for: {', '.join(missing)}")
     closure = {c.name: types.CellType(given[c.name]) for c in program.captures if c.kind == "closure"}
     globals_ = {c.name: given[c.name] for c in program.captures if c.kind == "global" and c.name in given}
     defaults = {p.name: given[p.name] for p in program.params if p.has_default and p.name in given}
     bound = BoundProgram(program, globals_, vars(builtins), closure, defaults, tuple(given[i.name] for i in program.imports))
-    return make(bound, program_of, config.check(options, "bcvm.load"))
+    return make(bound, program_of, check(options, "bcvm.load"))
 
 
 def live_functions() -> list[Any]:

@@ -20,6 +20,7 @@ RETURN = -1
 """What RETURN's handler returns; the value is on the stack. Numbers below it are events of the interpreter."""
 
 _END: Any = object()
+_MISSING: Any = object()
 
 OPERATORS: dict[str, Callable[..., Any]] = {
     name: getattr(operator, name) for name in (
@@ -46,7 +47,7 @@ def op_function(name: str, program: str) -> Callable[..., Any]:
 
     def with_attributes(*values: Any) -> Any:
         split = len(values) - len(attrs) if variadic else operands
-        return run(*values[:split], **dict(zip(attrs, values[split:])))
+        return run(*values[:split], **dict(zip(attrs, values[split:], strict=False)))
     return with_attributes
 
 
@@ -115,41 +116,31 @@ def _delete(program: Program, at: int, local: int) -> Handler:
     return delete
 
 
-def reader(program: Program, capture: int) -> Callable[[Frame], Any]:
-    """Reads a capture now."""
-    kind, name = program.captures[capture]
-
-    def read_cell(frame: Frame) -> Any:
-        try:
-            return frame.bound.closure[name].cell_contents
-        except (KeyError, ValueError):
-            return frame.bound.read_capture(capture)
-
-    def read_global(frame: Frame) -> Any:
-        try:
-            return frame.globals[name]
-        except KeyError:
-            return frame.bound.read_capture(capture)
-    return read_cell if kind == "closure" else read_global
-
-
 def _load_capture(program: Program, at: int, capture: int) -> Handler:
     (kind, name), after = program.captures[capture], at + 1
-    if kind == "closure":
-        read = reader(program, capture)
 
-        def load_cell(values: list[Any], stack: list[Any], frame: Frame) -> int:
-            stack.append(read(frame))
-            return after
-        return load_cell
+    def load_cell(values: list[Any], stack: list[Any], frame: Frame) -> int:
+        try:
+            stack.append(frame.bound.closure[name].cell_contents)
+        except (KeyError, ValueError):
+            stack.append(_MISSING)
+        if stack[-1] is _MISSING:
+            frame.bound.read_capture(capture)  # NameError
+        return after
 
     def load_global(values: list[Any], stack: list[Any], frame: Frame) -> int:
-        try:
-            stack.append(frame.globals[name])
-        except KeyError:
-            stack.append(frame.bound.read_capture(capture))
+        value = frame.globals.get(name, _MISSING)
+        stack.append(builtin(frame, name) if value is _MISSING else value)
         return after
-    return load_global
+    return load_cell if kind == "closure" else load_global
+
+
+def builtin(frame: Frame, name: str) -> Any:
+    """A name that is no global."""
+    value = frame.bound.builtins.get(name, _MISSING)
+    if value is _MISSING:
+        raise NameError(f"name '{name}' is not defined", name=name)
+    return value
 
 
 def _load_attr(program: Program, at: int, name: int) -> Handler:
@@ -349,7 +340,7 @@ def _expanded(program: Program, at: int, *operands: int) -> Handler:
         first = len(stack) - width
         taken = stack[first:]
         results: list[Any] = []
-        for call, function in zip(calls, functions):
+        for call, function in zip(calls, functions, strict=True):
             results.append(function(*(taken[o.value] if o.source == "stack" else results[o.value] if o.source == "result" else o.value
                                       for o in call.operands)))
         stack[first:] = results[-1:]
@@ -366,7 +357,7 @@ def _call(program: Program, at: int, count: int, names: int) -> Handler:
             first = len(stack) - count
             args = stack[first:]
             del stack[first:]
-            stack[-1] = stack[-1](*args[:split], **dict(zip(keywords, args[split:])))
+            stack[-1] = stack[-1](*args[:split], **dict(zip(keywords, args[split:])))  # noqa: B905  equal by construction, and hot
             return after
         return call_keywords
 
@@ -485,7 +476,7 @@ HANDLERS: dict[str, Callable[..., Handler]] = {
     "NOP": _nop, "LOAD_TENSOR": _load_tensor, "LOAD_CONST": _load_const, "LOAD": _load, "STORE": _store, "DELETE": _delete,
     "LOAD_CAPTURE": _load_capture, "LOAD_ATTR": _load_attr, "LOAD_ITEM": _load_item, "STORE_TENSOR": _store_tensor,
     "POP": _pop, "COPY": _copy, "SWAP": _swap,
-    "BUILD_TUPLE": _build(tuple, 1), "BUILD_LIST": _build(list, 1), "BUILD_DICT": _build(lambda v: dict(zip(v[::2], v[1::2])), 2),
+    "BUILD_TUPLE": _build(tuple, 1), "BUILD_LIST": _build(list, 1), "BUILD_DICT": _build(lambda v: dict(zip(v[::2], v[1::2], strict=True)), 2),
     "BUILD_SLICE": _build(lambda v: slice(*v), 1), "UNPACK": _unpack, "UNPACK_STAR": _unpack_star,
     "LIST_EXTEND": _list_extend, "LIST_APPEND": _list_append, "LIST_TO_TUPLE": _list_to_tuple, "DICT_MERGE": _dict_merge,
     "CALL_OP": _call_op, "CALL": _call, "CALL_UNPACKED": _call_unpacked, "CALL_PY": _call_py, "RETURN": _return,

@@ -20,7 +20,8 @@ __all__ = ["Frame", "Hooks", "UNSET", "execute", "run"]
 
 
 class Hooks(Protocol):
-    """What may take over. Each returns None to go on, or (True, value): the rest of the frame was run elsewhere, value is its result."""
+    """What may take over. Each returns None to go on at frame.pc (it may have changed the frame), or (True, value): the rest of
+    the frame was run elsewhere, value is its result."""
 
     def at_loop(self, frame: Frame) -> tuple[bool, Any] | None:
         """At a loop header; frame.pc is its LOOP_START."""
@@ -52,19 +53,18 @@ def execute(frame: Frame, hooks: Hooks | None = None) -> Any:
                 return stack.pop()
             pc = -2 - pc
             assert hooks is not None
+            at = frame.pc = pc
             if code.is_loop[pc]:
-                frame.pc = pc
                 done = hooks.at_loop(frame)
-                pc += 1
             else:
                 code.table[pc](values, stack, frame)
-                pc += 1
-                frame.pc = pc
+                at = frame.pc = pc + 1
                 done = hooks.after_call_py(frame)
             if done is not None:
                 return done[1]
+            pc = frame.pc if frame.pc != at or not code.is_loop[pc] else pc + 1
     except BaseException as e:
-        raise placed(e, frame.bound.program, code.blame[pc] if pc >= 0 else 0, frame.globals)
+        raise placed(e, frame.bound.program, code.blame[pc], frame.globals)  # noqa: B904  the same error
 
 
 # -- decoding
@@ -80,12 +80,12 @@ class _Code:
         names = [BY_OPCODE[c.opcode].name for c in program.code]
         self.is_loop = [n == "LOOP_START" for n in names]
         self.blame = list(range(len(names)))
-        self.table = [HANDLERS[n](program, at, *c.operands) for at, (n, c) in enumerate(zip(names, program.code))]
+        self.table = [HANDLERS[n](program, at, *c.operands) for at, (n, c) in enumerate(zip(names, program.code, strict=True))]
         self.hooked = list(self.table)
         for at, length, joined in joins(program, names):
             self.table[at] = self.hooked[at] = joined
             self.blame[at] = at + length - 1
-        for at, (name, code) in enumerate(zip(names, program.code)):
+        for at, (name, code) in enumerate(zip(names, program.code, strict=True)):
             if name in ("LOOP_START", "CALL_PY"):
                 self.hooked[at] = go(-2 - at)
             elif name == "LOOP_END":

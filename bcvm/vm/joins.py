@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from bcvm.bytecode.program import Program
 from bcvm.vm.frame import UNSET, unset_local
-from bcvm.vm.handlers import Handler
+from bcvm.vm.handlers import Handler, builtin
 
 _END: Any = object()
 
@@ -26,7 +26,7 @@ _FETCH = {
     "stack": ("{v} = stack.pop()",),
     "const": ("{v} = {o}",),
     "local": ("{v} = values[{o}]", "if {v} is UNSET:", "    raise unset_local({o}_name)"),
-    "global": ("try:", "    {v} = frame.globals[{o}_name]", "except KeyError:", "    {v} = frame.bound.read_capture({o})"),
+    "global": ("{v} = frame.globals.get({o}_name, UNSET)", "if {v} is UNSET:", "    {v} = builtin(frame, {o}_name)"),
 }
 _SINKS = {
     "push": ("stack.append(x)", "return after"),
@@ -54,7 +54,7 @@ def _template(left: str, right: str, operation: str, sink: str) -> Callable[...,
     lines += [t.format(v="y", o="b") for t in _FETCH[right]] if right != "stack" else []
     lines += [_OPERATIONS[operation], *_SINKS["replace" if top else sink]]
     body = "\n".join("        " + line for line in lines)
-    space: dict[str, Any] = {"UNSET": UNSET, "unset_local": unset_local}
+    space: dict[str, Any] = {"UNSET": UNSET, "unset_local": unset_local, "builtin": builtin}
     exec(f"def make(a, a_name, b, b_name, into, after):\n    def joined(values, stack, frame):\n{body}\n    return joined", space)  # noqa: S102
     return space["make"]  # type: ignore[no-any-return]
 

@@ -1,14 +1,14 @@
 """Events of the virtual machine. Listeners are called from Python code only; with none registered an event costs one test.
 
 Events and their fields: specialise (function, key, ms), compile (function, ms, bytes), publish (function, key), exit (function, reason, where),
-fuse (function, region), fallback (function, reason), evict (function, key).
+fuse (function, region), compiled (function, site, specialisation), failed (function, error), fallback (function, reason), evict (function, key).
 """
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-EVENTS = ("specialise", "compile", "publish", "exit", "fuse", "fallback", "evict")
+EVENTS = ("specialise", "compile", "publish", "exit", "fuse", "compiled", "failed", "fallback", "evict")
 Listener = Callable[[str, dict[str, Any]], None]
 _listeners: tuple[Listener, ...] = ()
 

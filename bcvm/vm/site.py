@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bcvm.bytecode.program import BoundProgram
-from bcvm.errors import BcvmError
+from bcvm.errors import Unsupported
 from bcvm.specialise import specialise_call, specialise_continuation
 from bcvm.specialise.ssa import Exit, Graph, Return
 from bcvm.vm import entry, listener
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 LIMIT = 8       # specialisations of a site
 ATTEMPTS = 3    # of one key, where guards on captured values keep failing
+
+LEAVE_AT = [-1]  # test mode (option `exits`): the number of the safe point where native code leaves
 
 
 class Specialisation:
@@ -72,7 +74,10 @@ class Site:
         """On the compile thread. Whatever fails here is counted and the calls stay interpreted."""
         start = time.perf_counter()
         try:
-            made = self._make(key, args, names, start)
+            try:
+                made: Specialisation | str = self._make(key, args, names, start)
+            except Unsupported as e:
+                made = f"unsupported: {e.reason}"
             if isinstance(made, str):
                 self.failed[key] = made
                 self.owner.fell_back(made)
@@ -87,18 +92,19 @@ class Site:
     def _make(self, key: Any, args: Sequence[Any], names: tuple[str, ...], start: float) -> Specialisation | str:
         from bcvm.compiler import native
         program_of = self.owner.program_of
+        leave_at = LEAVE_AT if self.owner.settings().exits != "none" else None
         if self.pc is None:
-            graph = specialise_call(self.bound, args, names, program_of)
+            graph = specialise_call(self.bound, args, names, program_of, leave_at)
         else:
             n = len(self.bound.program.locals)
-            graph = specialise_continuation(self.bound, self.pc, args[:n], args[n:], self.iterators, UNSET, program_of)
+            graph = specialise_continuation(self.bound, self.pc, args[:n], args[n:], self.iterators, UNSET, program_of, leave_at)
         specialised = time.perf_counter()
         listener.send("specialise", function=self.owner, key=key, ms=(specialised - start) * 1e3)
         if not worthwhile(graph):
             why = next((b.end.reason for b in graph.blocks if isinstance(b.end, Exit)), "nothing to run natively")
             return why
         successor = entry.get_entry(self.target)
-        code = native.build(graph, len(args), names, successor, self.owner.resume_for(self, key), self.owner.settings())
+        code = native.build(graph, len(args), names, successor, self.owner.resume_for(self, key))
         ms = {"Shape": (specialised - start) * 1e3, **code.ms}
         listener.send("compile", function=self.owner, ms=(time.perf_counter() - start) * 1e3, bytes=code.size)
         return Specialisation(key, graph, code, ms)
@@ -124,4 +130,4 @@ def explain_key(key: Any) -> str:
     return describe_key(key)
 
 
-__all__ = ["ATTEMPTS", "LIMIT", "BcvmError", "Site", "Specialisation", "call_key", "worthwhile"]
+__all__ = ["ATTEMPTS", "LIMIT", "Site", "Specialisation", "call_key", "worthwhile"]

@@ -22,7 +22,7 @@ def frames_of(state: State, values: list[Any]) -> list[Frame]:
         if isinstance(tree, Value):
             return objects[tree]
         if isinstance(tree, Const):
-            return tree.value
+            return tree.value if tree.handle is None else objects[tree.handle]
         if tree not in made:
             made[tree] = aggregate(tree)
         return made[tree]

@@ -83,7 +83,7 @@ class Build:
                     a, b = out, o.type.dims
                     n = max(len(a), len(b))
                     one = (dim(1),)
-                    out = tuple(broadcast(x, y) for x, y in zip(one * (n - len(a)) + a, one * (n - len(b)) + b))
+                    out = tuple(broadcast(x, y) for x, y in zip(one * (n - len(a)) + a, one * (n - len(b)) + b, strict=True))
         result = dtype or (attrs.get("dtype") if name == "cast" else None) or first.dtype
         return self.node("op", operands, [self.value(Tensor("numpy", result, out))], op=op, attrs=attrs)
 
@@ -100,15 +100,14 @@ class Build:
         return self.node("scalar", operands, [v], state, fn=fn, **attrs)
 
     def number(self, value: int | float) -> Value:
-        if isinstance(value, float):
-            return self.node("scalar", (), [self.value(Scalar("float"))], fn="const", value=value)
-        return self.node("dim", (), [self.value(Scalar("int"), dim(value))], dim=dim(value))
+        kind = type(value).__name__
+        return self.node("const", (), [self.value(Scalar(kind), dim(value) if kind == "int" else None)], value=value)
 
     def check(self, how: str, a: DimLike, b: DimLike, state: State) -> None:
         self.node("check", (), (), state, how=how, a=dim(a), b=dim(b))
 
     def check_broadcast(self, x: Value, y: Value, state: State) -> None:
-        for a, b in zip(reversed(x.type.dims), reversed(y.type.dims)):
+        for a, b in zip(reversed(x.type.dims), reversed(y.type.dims), strict=False):
             self.check("bcast", a, b, state)
 
     def jump(self, block: Block, *args: Value) -> None:

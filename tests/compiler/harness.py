@@ -4,7 +4,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -69,7 +69,7 @@ def no_memory() -> Iterator[int]:
 TARGETS = {name: host(name) for name in ("", "avx2", "baseline")}
 
 
-@lru_cache(maxsize=None)
+@cache
 def compiled(spec: RegionSpec, target: Target) -> Any:
     source = generate(spec, target)
     code = loader.load(llvm.compile_ir(source.ir, target))

@@ -26,10 +26,13 @@ def arg(i, *steps):
     return Path(("arg", i), steps)
 
 
+TWO = (stub.Call(2),)
+
+
 class Made:
     """f: the callable. stubs: of each way to pass arguments. slow_calls: what reached the slow callable. exits: (exit id, leaves)."""
 
-    def __init__(self, inputs, driver, result, guards=(), params=2, calls=(stub.Call(2),), defaults=None, exit_types=(), out_words=64, box=None, kinds=None):
+    def __init__(self, inputs, driver, result, guards=(), params=2, calls=TWO, defaults=None, exit_types=(), out_words=64, box=None, kinds=None):
         self.slow_calls, self.exits, self.stubs = [], [], []
         graph = Graph("test", [Input(p, value(t, i), writable=bool(w)) for i, (p, t, *w) in enumerate(inputs)],
                       [Guard(how, p, v) for how, p, v in guards])

@@ -1,4 +1,5 @@
 """Calls: arguments of every kind, helpers, closures, methods, aggregates, unpacking."""
+# ruff: noqa: B007, B015, B018, B023, E731, F821, F841, F842, UP028
 from __future__ import annotations
 
 import numpy as np
@@ -124,7 +125,7 @@ def uses_global_and_closure(x):
 
 
 def missing_name(x):
-    return x + undefined_name  # noqa: F821
+    return x + undefined_name
 
 
 def recursion(n):

@@ -1,4 +1,5 @@
 """Pieces that call back into Python: comprehensions, exceptions, with, imports, nested functions, match."""
+# ruff: noqa: B007, B015, B018, B023, E731, F821, F841, F842, UP028
 from __future__ import annotations
 
 import contextlib
@@ -27,7 +28,7 @@ def f_strings(x, name="n"):
 
 def lambdas(items):
     scale = 3
-    key = lambda v: -v * scale  # noqa: E731
+    key = lambda v: -v * scale
     return sorted(items, key=key), list(map(lambda v: v + scale, items))
 
 
@@ -191,7 +192,7 @@ _state = 0
 
 def annotated(x: int) -> int:
     y: int = x + 1
-    z: "undefined"  # noqa: F821
+    z: "undefined"
     y += 1
     return y
 

@@ -1,4 +1,5 @@
 """Tensor expressions: views, stores, in-place operators, shapes that follow the input."""
+# ruff: noqa: B007, B015, B018, B023, E731, F821, F841, F842, UP028
 from __future__ import annotations
 
 import numpy as np

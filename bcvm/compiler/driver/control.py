@@ -6,7 +6,8 @@ from bcvm.compiler import abi
 from bcvm.compiler.driver import dims, kernels_call, library, memory, scalars, states, views
 from bcvm.compiler.driver.emitter import Phi
 from bcvm.compiler.driver.values import Driver, TensorRep
-from bcvm.compiler.optimise import jumps
+from bcvm.compiler.liveness import read_by
+from bcvm.compiler.optimise import end_values, entry_values, jumps
 from bcvm.compiler.regions import PlanStep, RegionCall, dtype_of, is_box
 from bcvm.errors import CompileError
 from bcvm.specialise.ssa import Block, Branch, Exit, Graph, Jump, Node, Return, Value, leaves
@@ -114,19 +115,18 @@ def find_escaping(flow: Flow, plan: dict[Block, list[PlanStep]], owner: dict[Val
 
 
 def find_stack_boxes(flow: Flow, plan: dict[Block, list[PlanStep]]) -> set[Value]:
-    """Numbers as tensors of rank 0 that only regions and stores read: a stack slot will do."""
+    """Numbers as tensors of rank 0 that only regions and stores read: a stack slot will do. Constants that regions alone read are
+    written into their kernels and need nothing."""
     boxes: set[Value] = set()
     for b in flow.order:
         boxes.update(s.results[0] for s in plan[b] if not isinstance(s, RegionCall) and is_box(s))
-    from bcvm.compiler.liveness import read_by
-    from bcvm.compiler.optimise import end_values
     for b in flow.order:
-        seen = end_values(b.end) + (b.state.values() if b.state is not None else [])
+        seen = end_values(b.end) + entry_values(b)
         for s in plan[b]:
             if isinstance(s, RegionCall):
                 continue
             read = read_by(s)
-            seen.extend(read if s.op not in ("store", "item") else read[len(s.operands):] + list(s.operands[:1] if s.op == "store" else ()))
+            seen.extend(read if s.op not in ("store", "item", "op") else read[len(s.operands):] + list(s.operands[:1] if s.op == "store" else ()))
         boxes.difference_update(seen)
     return boxes
 
@@ -134,6 +134,7 @@ def find_stack_boxes(flow: Flow, plan: dict[Block, list[PlanStep]]) -> set[Value
 def emit(d: Driver, flow: Flow, plan: dict[Block, list[PlanStep]]) -> str:
     """The text of the driver."""
     e = d.e
+    d.stored.update(v for steps in plan.values() for s in steps if not isinstance(s, RegionCall) and s.op in ("store", "item", "op") for v in s.operands)
     _inputs(d)
     labels = {b: "start" if b is flow.order[0] else f"b{b.id}.{i}" for i, b in enumerate(flow.order)}
     phis: dict[Block, list[list[tuple[str, Phi]]]] = {}
@@ -237,7 +238,7 @@ def _params(d: Driver, block: Block, out: list[list[tuple[str, Phi]]]) -> None:
             dims.bind(e, p.dim, d.scalar(p))
         if isinstance(p.type, Tensor):
             rep = d.tensor(p)
-            rep.sizes = [s or dims.value(e, dim) for s, dim in zip(rep.sizes, p.type.dims)]
+            rep.sizes = [s or dims.value(e, dim) for s, dim in zip(rep.sizes, p.type.dims, strict=True)]
 
 
 def _poll(d: Driver, block: Block) -> None:
@@ -268,6 +269,8 @@ def _box(d: Driver, node: Node) -> None:
     """A number as a tensor of rank 0."""
     value = node.results[0]
     dtype = dtype_of(value)
+    if not node.operands and value in d.stack_boxes and value not in d.stored:
+        return
     if value in d.stack_boxes:
         pointer = d.e.alloca(1)
         d.reps[value] = TensorRep(pointer, "null", "0", [], [], True, True)
@@ -282,7 +285,7 @@ def _box(d: Driver, node: Node) -> None:
         scalars.store_element(d.e, Const(number), literal(number), dtype, pointer)
 
 
-_EMIT = {"view": views.view, "store": views.store, "dim": scalars.dim_value, "item": scalars.item, "scalar": scalars.scalar,
+_EMIT = {"const": scalars.constant, "view": views.view, "store": views.store, "dim": scalars.dim_value, "item": scalars.item, "scalar": scalars.scalar,
          "check": scalars.check, "guard": scalars.guard}
 
 
@@ -314,7 +317,7 @@ def _edge(d: Driver, block: Block, number: int, jump: Jump, labels: dict[Block, 
     e = d.e
     dying = dict.fromkeys(d.live.edge.get((block, number), ()))
     incoming: list[list[str]] = []
-    for arg, param in zip(jump.args, jump.target.params):
+    for arg, param in zip(jump.args, jump.target.params, strict=True):
         if isinstance(param.type, Const):
             incoming.append([])
             continue
@@ -341,7 +344,7 @@ def _edge(d: Driver, block: Block, number: int, jump: Jump, labels: dict[Block, 
 
 def connect(phis: list[list[tuple[str, Phi]]], incoming: list[list[str]], label: str) -> None:
     """Add one edge to a block's phis."""
-    for words, values in zip(phis, incoming):
+    for words, values in zip(phis, incoming, strict=True):
         rank = (len(values) - 3) // 2
         for what, phi in words:
             kind, _, axis = what.partition(" ")

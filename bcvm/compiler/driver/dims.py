@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from bcvm.compiler.driver.emitter import Emitter, is_literal
 from bcvm.errors import CompileError
-from bcvm.shapes.dim import Atom, Dim, dim
+from bcvm.shapes.dim import Atom, Dim
 
 
 def single_atom(d: Dim) -> Atom | None:

@@ -198,7 +198,7 @@ class Emitter:
         result, params = signature.split(" ", 1)
         types = [t.strip() for t in params.strip("()").split(",")]
         function = self.memo(("table", name), lambda: self.load("%table", abi.INDEX[name], "ptr"))
-        text = f"call {result} {function}({', '.join(f'{t} {a}' for t, a in zip(types, args))})"
+        text = f"call {result} {function}({', '.join(f'{t} {a}' for t, a in zip(types, args, strict=True))})"
         if result == "void":
             self.do(text)
             return ""

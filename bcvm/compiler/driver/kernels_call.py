@@ -8,7 +8,7 @@ from typing import Any
 from bcvm.compiler.driver import dims, memory, states
 from bcvm.compiler.driver.values import Driver, TensorRep, contiguous_strides
 from bcvm.compiler.region import RegionInput, RegionOutput, RegionSpec, Step
-from bcvm.compiler.regions import RegionCall, dims_of, dtype_of, kernel_rank
+from bcvm.compiler.regions import RegionCall, dims_of, dtype_of
 from bcvm.shapes.dim import Dim
 from bcvm.specialise.ssa import Value
 from bcvm.specialise.types import Tensor
@@ -38,34 +38,45 @@ def request_kernel(d: Driver, spec: Any, make: Any) -> int:
     return int(known.slot)
 
 
-def launch(d: Driver, slot: int, operands: str, sizes: str, failed: str) -> None:
-    """Run a kernel over all its work; a code other than 0 leaves through `failed`."""
-    e = d.e
-    kernel = e.load("%kernels", slot, "ptr")
-    code = e.op(f"call i32 {kernel}(ptr %ctx, ptr {operands}, ptr {sizes}, i64 0, i64 -1)")
-    e.leave_if(e.op(f"icmp ne i32 {code}, 0"), failed)
-
-
 Operand = tuple[str, Sequence[str]]  # data pointer, strides in the kernel's space
 
 
-def call(d: Driver, spec: RegionSpec, operands: Sequence[Operand], sizes: Sequence[str]) -> None:
-    """Write the operand block and call the kernel, the dims of an elementwise space collapsed first."""
+@dataclass(frozen=True)
+class LibraryKey:
+    """A kernel of the library, by what was generated."""
+
+    name: str
+    content: str
+
+
+def write_operands(d: Driver, operands: Sequence[Operand], sizes: Sequence[str]) -> tuple[str, str]:
+    """The operand block and the sizes behind it, in the scratch area: pointers to both."""
     e = d.e
-    slot = request(d, spec)
-    rank = spec.rank
-    count = len(operands) * (1 + rank)
-    d.need_scratch(count + rank)
     at = 0
     for data, strides in operands:
+        d.need_scratch(at + 1 + len(strides))
         e.store(data, "%scratch", at, "ptr")
         for i, s in enumerate(strides):
             e.store(s, "%scratch", at + 1 + i)
-        at += 1 + rank
-    place = memory.size_words(d, sizes, count)
-    if rank > 1 and not any(o.reduced for o in spec.outputs) and spec.kind == "row" and not _reduces(spec):
-        e.call("collapse", "%scratch", place, str(len(operands)), str(rank))
-    launch(d, slot, "%scratch", place, states.memory_label(d))
+        at += 1 + len(strides)
+    return "%scratch", memory.size_words(d, sizes, at)
+
+
+def run(d: Driver, slot: int, operands: str, sizes: str) -> str:
+    """Run a kernel over all its work; its code, an i32."""
+    kernel = d.e.load("%kernels", slot, "ptr")
+    return d.e.op(f"call i32 {kernel}(ptr %ctx, ptr {operands}, ptr {sizes}, i64 0, i64 -1)")
+
+
+def call(d: Driver, spec: RegionSpec, operands: Sequence[Operand], sizes: Sequence[str]) -> None:
+    """Call a region's kernel, the dims of an elementwise space collapsed first."""
+    e = d.e
+    slot = request(d, spec)
+    block, place = write_operands(d, operands, sizes)
+    if spec.rank > 1 and spec.kind == "row" and not _reduces(spec):
+        e.call("collapse", block, place, str(len(operands)), str(spec.rank))
+    code = run(d, slot, block, place)
+    e.leave_if(e.op(f"icmp ne i32 {code}, 0"), states.memory_label(d))
 
 
 def _reduces(spec: RegionSpec) -> bool:
@@ -103,7 +114,7 @@ def region(d: Driver, step: RegionCall) -> None:
     sizes = dims.values(e, step.space)
     operands: list[Operand] = []
     temporary: list[str] = []
-    for value, spec in zip(step.inputs, step.spec.inputs):
+    for value, spec in zip(step.inputs, step.spec.inputs, strict=True):
         if not isinstance(value.type, Tensor):
             operands.append((boxed(d, value, spec.dtype), ["0"] * step.spec.rank))
             continue
@@ -112,7 +123,7 @@ def region(d: Driver, step: RegionCall) -> None:
         if step.reduce is not None:
             rep, strides = _mergeable(d, step, value, rep, strides, sizes, temporary)
         operands.append((rep.data, arrange(strides, step.reduce, len(step.space))))
-    for value, level in zip(step.outputs, step.levels):
+    for value, level in zip(step.outputs, step.levels, strict=True):
         rep = memory.new(d, value)
         operands.append((rep.data, arrange(_output_strides(step, rep, level), step.reduce, len(step.space))))
     call(d, step.spec, operands, arrange_sizes(d, sizes, step.reduce))
@@ -197,7 +208,7 @@ def _mergeable(d: Driver, step: RegionCall, value: Value, rep: TensorRep, stride
         return phi.name
     data = join("ptr", rep.data, fresh.data)
     temporary.append(join("i64", "0", fresh.base))
-    joined = [join("i64", old, new) for old, new in zip(strides, copy_strides)]
+    joined = [join("i64", old, new) for old, new in zip(strides, copy_strides, strict=True)]
     return TensorRep(data, "null", "0", [], []), joined
 
 
@@ -231,6 +242,3 @@ def copied(d: Driver, rep: TensorRep, dims_known: Sequence[Dim], dtype: str) -> 
     copy_elements(d, dtype, (rep.data, rep.strides), (fresh.data, contiguous_strides(d.e, rep.sizes, dtype)), rep.sizes)
     return fresh
 
-
-__all__ = ["KernelRequest", "arrange", "arrange_sizes", "boxed", "broadcast_strides", "call", "concat", "copied", "copy_elements", "copy_spec",
-           "kernel_rank", "launch", "region", "request", "request_kernel"]

@@ -1,10 +1,21 @@
-"""Ops that are no regions: joins, and kernels of the library."""
+"""Ops that are no regions: kernels of the library, and joins, paddings and sequences, made of copies."""
 from __future__ import annotations
 
-from bcvm.compiler.driver import kernels_call
-from bcvm.compiler.driver.values import Driver
+from functools import lru_cache
+from typing import Any
+
+from bcvm.bytecode.dtypes import kind
+from bcvm.compiler import abi
+from bcvm.compiler.driver import dims, kernels_call, memory, states
+from bcvm.compiler.driver.values import Driver, TensorRep
+from bcvm.compiler.kernels import library
+from bcvm.compiler.optimise import freeze
+from bcvm.compiler.region import RegionInput, RegionOutput, RegionSpec, Step
+from bcvm.compiler.regions import dims_of, dtype_of
+from bcvm.compiler.target import Target
 from bcvm.errors import Unsupported
 from bcvm.ops.definition import Library
+from bcvm.shapes.dim import Dim, dim
 from bcvm.specialise.ssa import Node
 
 
@@ -13,7 +24,173 @@ def op(d: Driver, node: Node) -> None:
     form = node.attrs["op"].form
     if not isinstance(form, Library):
         raise Unsupported(f"{node.attrs['op'].name} has no native form")
-    if form.name == "concat":
-        kernels_call.concat(d, node.results[0], node.operands, node.attrs["attrs"]["axis"])
-        return
-    raise Unsupported(f"no native kernel {form.name}")
+    emit = _OWN.get(form.name)
+    if emit is not None:
+        emit(d, node, node.attrs.get("attrs", {}))
+    else:
+        _kernel(d, node, form.name)
+
+
+@lru_cache(maxsize=256)
+def _library_call(name: str, dtypes: tuple[str, ...], ranks: tuple[int, ...], attrs: "_Attrs", target: Target) -> library.LibraryCall:
+    return library.library_call(name, dtypes, ranks, attrs.values, target)
+
+
+class _Attrs:
+    """Attributes as a key."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.values, self.key = values, freeze(values)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Attrs) and self.key == other.key
+
+
+def _kernel(d: Driver, node: Node, name: str) -> None:
+    """A kernel of the library: operand words and sizes as its LibraryCall says."""
+    e = d.e
+    values = [*node.operands, node.results[0]]
+    attrs = node.attrs.get("attrs", {})
+    if any(_has_dim(a) for a in attrs.values()):
+        raise Unsupported(f"{name} with attributes known only at run time")
+    call = _library_call(name, tuple(map(dtype_of, values)), tuple(len(dims_of(v)) for v in values), _Attrs(attrs), d.target)
+    memory.new(d, node.results[0])
+    reps = [d.tensor(v) for v in values]
+
+    def stride(s: library.Stride | None) -> str:
+        if s is None:
+            return "0"
+        rep = reps[s.operand]
+        if s.broadcast and dims_of(values[s.operand])[s.dim] is not dims_of(values[-1])[s.dim + len(reps[-1].sizes) - len(rep.sizes)]:
+            return e.select(e.compare("eq", rep.sizes[s.dim], "1"), "0", rep.strides[s.dim])
+        return rep.strides[s.dim]
+
+    operands = [(rep.data, [stride(s) for s in entries]) for rep, entries in zip(reps, call.strides, strict=True)]
+    sizes = [str(s) if isinstance(s, int) else reps[s.operand].sizes[s.dim] if isinstance(s, library.Size) else stride(s) for s in call.sizes]
+    kernel = call.kernel
+    slot = kernels_call.request_kernel(d, kernels_call.LibraryKey(name, kernel.key), lambda: kernel)
+    place, words = kernels_call.write_operands(d, operands, sizes)
+    code = kernels_call.run(d, slot, place, words)
+    failed = states.memory_label(d) if node.state is None else states.failure_label(d, node.state, code, library.REFUSED)
+    e.leave_if(e.op(f"icmp ne i32 {code}, 0"), failed)
+
+
+def _has_dim(a: Any) -> bool:
+    return isinstance(a, Dim) or isinstance(a, (tuple, list)) and any(map(_has_dim, a))
+
+
+def _concat(d: Driver, node: Node, attrs: dict[str, Any]) -> None:
+    kernels_call.concat(d, node.results[0], node.operands, attrs["axis"])
+
+
+def _pad(d: Driver, node: Node, attrs: dict[str, Any]) -> None:
+    """A tensor of the value, then the operand copied into its middle."""
+    e, source, result = d.e, node.operands[0], node.results[0]
+    dtype = dtype_of(result)
+    before = [dim(p[0]) for p in attrs["pads"]]
+    if any(dim(p).interval()[0] < 0 for pair in attrs["pads"] for p in pair):
+        raise Unsupported("pad by sizes that may be negative")
+    rep, inner = memory.new(d, result), d.tensor(source)
+    fill(d, rep, attrs.get("value", 0), dtype)
+    data = rep.data
+    for start, stride in zip(before, rep.strides, strict=True):
+        data = e.offset(data, e.mul(dims.value(e, start), stride))
+    kernels_call.copy_elements(d, dtype, (inner.data, inner.strides), (data, rep.strides), inner.sizes)
+
+
+def fill(d: Driver, rep: TensorRep, value: Any, dtype: str) -> None:
+    """Every element is a constant."""
+    value = bool(value) if kind(dtype) == "b" else int(value) if kind(dtype) in "iu" else float(value)
+    rank = max(len(rep.sizes), 1)
+    spec = RegionSpec(rank, (), (Step("const", (), dtype, (("value", value),)),), (RegionOutput(0, dtype),))
+    kernels_call.call(d, spec, [(rep.data, rep.strides or ["0"])], rep.sizes or ["1"])
+
+
+def _full(d: Driver, node: Node, attrs: dict[str, Any]) -> None:
+    source, result = node.operands[0], node.results[0]
+    if dtype_of(source) != dtype_of(result):
+        raise Unsupported(f"full of {dtype_of(result)} from {dtype_of(source)}")
+    rep, value = memory.new(d, result), d.tensor(source)
+    strides = kernels_call.broadcast_strides(d, value, dims_of(source), dims_of(result))
+    kernels_call.copy_elements(d, dtype_of(result), (value.data, strides), (rep.data, rep.strides), rep.sizes)
+
+
+def _arange(d: Driver, node: Node, attrs: dict[str, Any]) -> None:
+    """start + i * step, in the dtype of the result."""
+    e, result = d.e, node.results[0]
+    dtype = dtype_of(result)
+    if any(dtype_of(v) != dtype for v in node.operands) or dtype not in ("float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"):
+        raise Unsupported(f"arange of {dtype} from {', '.join(dtype_of(v) for v in node.operands)}")
+    rep, width = memory.new(d, result), abi.llvm_type(dtype)
+    start, step = (e.op(f"load {width}, ptr {d.tensor(v).data}") for v in node.operands)
+    before, loop, body, done = e.label, e.new_label("arange"), e.new_label("body"), e.new_label("done")
+    e.jump(loop)
+    e.start(loop)
+    i = e.phi("i64")
+    e.branch(e.op(f"icmp slt i64 {i.name}, {rep.sizes[0]}"), body, done)
+    e.start(body)
+    floating = kind(dtype) == "f"
+    number = e.op(f"sitofp i64 {i.name} to {width}") if floating else i.name if width == "i64" else e.op(f"trunc i64 {i.name} to {width}")
+    prefix = "f" if floating else ""
+    value = e.op(f"{prefix}add {width} {start}, {e.op(f'{prefix}mul {width} {number}, {step}')}")
+    e.do(f"store {width} {value}, ptr {e.op(f'getelementptr {width}, ptr {rep.data}, i64 {i.name}')}")
+    i.edges += [("0", before), (e.op(f"add i64 {i.name}, 1"), body)]
+    e.jump(loop)
+    e.start(done)
+
+
+def _sum_to(d: Driver, node: Node, attrs: dict[str, Any]) -> None:
+    """Sum over the axes that were broadcast: those in front always, others where the target has size 1 and the operand more, known only now."""
+    e, (grad, like), result = d.e, node.operands, node.results[0]
+    dtype, source, target = dtype_of(result), dims_of(grad), dims_of(like)
+    lead = len(source) - len(target)
+    now = d.tensor(grad)
+    sizes, strides, data, base = list(now.sizes), list(now.strides), now.data, "0"
+    wanted = ["1"] * lead + d.tensor(like).sizes
+    for axis in range(len(source)):
+        if axis >= lead and source[axis] is target[axis - lead]:
+            continue
+        here, reduce, done = e.label, e.new_label("sum"), e.new_label("summed")
+        e.branch(e.compare("eq", sizes[axis], wanted[axis]), done, reduce)
+        e.start(reduce)
+        e.push()
+        smaller = [*sizes[:axis], "1", *sizes[axis + 1:]]
+        known = [Dim.symbol(f"sum_to.{i}") for i in range(len(sizes))]
+        fresh = memory.arena(d, smaller, known, dtype)
+        _sum_axis(d, dtype, axis, (data, strides), fresh, sizes)
+        if base != "0":
+            e.call("release", "%ctx", base)
+        e.pop()
+        came = e.label
+        e.jump(done)
+        e.start(done)
+        words = []
+        joins = [("ptr", data, fresh.data), ("i64", base, fresh.base), ("i64", sizes[axis], "1")]
+        for type_, old, new in joins + [("i64", o, n) for o, n in zip(strides, fresh.strides, strict=True)]:
+            phi = e.phi(type_)
+            phi.edges += [(old, here), (new, came)]
+            words.append(phi.name)
+        data, base, sizes[axis] = words[:3]
+        strides = words[3:]
+    rep = memory.new(d, result)
+    kernels_call.copy_elements(d, dtype, (data, strides[lead:]), (rep.data, rep.strides), rep.sizes)
+    if base != "0":
+        e.call("release", "%ctx", base)
+
+
+def _sum_axis(d: Driver, dtype: str, axis: int, source: kernels_call.Operand, target: TensorRep, sizes: list[str]) -> None:
+    """target = source summed over one axis, which stays with size 1."""
+    rank = len(sizes)
+    last = axis == rank - 1
+    run = (axis, axis + 1)
+    spec = RegionSpec(rank, (RegionInput(dtype),), (Step("sum", (0,), dtype),), (RegionOutput(1, dtype, True),), "row" if last else "column")
+    out = [*target.strides[:axis], "0", *target.strides[axis + 1:]]
+    operands = [(source[0], kernels_call.arrange(source[1], run, rank)), (target.data, kernels_call.arrange(out, run, rank))]
+    kernels_call.call(d, spec, operands, kernels_call.arrange_sizes(d, sizes, run))
+
+
+_OWN = {"concat": _concat, "pad": _pad, "full": _full, "arange": _arange, "sum_to": _sum_to}
+

@@ -19,7 +19,7 @@ def byte_count(d: Driver, sizes: Sequence[str], dims_known: Sequence[Dim], dtype
     e = d.e
     bad = "false"
     total = str(itemsize(dtype))
-    for size, known in zip(sizes, dims_known):
+    for size, known in zip(sizes, dims_known, strict=True):
         if known.interval()[0] < 0:
             bad = e.either(bad, e.compare("slt", size, "0"))
         if is_literal(total) and is_literal(size):
@@ -107,7 +107,7 @@ def extent(d: Driver, rep: TensorRep, dtype: str) -> tuple[str, str]:
     """Addresses [low, high) of what a tensor of at least one element reaches."""
     e = d.e
     low = high = e.op(f"ptrtoint ptr {rep.data} to i64")
-    for size, stride in zip(rep.sizes, rep.strides):
+    for size, stride in zip(rep.sizes, rep.strides, strict=True):
         reach = e.mul(e.sub(size, "1"), stride)
         if is_literal(stride):
             if int(stride) >= 0:
@@ -134,7 +134,7 @@ def is_contiguous(d: Driver, rep: TensorRep, dtype: str) -> str:
         return "true"
     e = d.e
     out, step = "true", str(itemsize(dtype))
-    for size, stride in zip(reversed(rep.sizes), reversed(rep.strides)):
+    for size, stride in zip(reversed(rep.sizes), reversed(rep.strides), strict=True):
         out = e.both(out, e.either(e.compare("eq", size, "1"), e.compare("eq", stride, step)))
         step = e.mul(step, size)
     return out

@@ -1,6 +1,7 @@
 """Python numbers in native code: int as i64, float as double, bool as i1. What native code cannot do exactly leaves to the interpreter."""
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 
 from bcvm.bytecode.dtypes import kind as dtype_kind
@@ -9,6 +10,7 @@ from bcvm.compiler.driver import dims, states
 from bcvm.compiler.driver.emitter import Emitter, is_literal
 from bcvm.compiler.driver.values import Driver, TensorRep, element_count, literal
 from bcvm.errors import CompileError
+from bcvm.shapes.dim import dim
 from bcvm.specialise.ssa import Node
 from bcvm.specialise.types import Const, Scalar, Type
 
@@ -42,10 +44,12 @@ def leave_if(d: Driver, node: Node, condition: str, reason: str) -> None:
 def check(d: Driver, node: Node) -> None:
     """A relation of dims that must hold."""
     e = d.e
-    how, a, b = node.attrs["how"], dims.value(e, dims.dim(node.attrs["a"])), dims.value(e, dims.dim(node.attrs["b"]))
-    bad = {"eq": "ne", "le": "sgt", "lt": "sge", "bcast": "ne"}[how]
+    how, a, b = node.attrs["how"], dims.value(e, dim(node.attrs["a"])), dims.value(e, dim(node.attrs["b"]))
+    bad = {"eq": "ne", "le": "sgt", "lt": "sge", "bcast": "ne", "bcast_into": "ne"}[how]
     wrong = e.compare(bad, a, b)
-    if how == "bcast":
+    if how == "bcast_into":
+        wrong = e.both(wrong, e.compare("ne", a, "1"))
+    elif how == "bcast":
         wrong = e.both(wrong, e.both(e.compare("ne", a, "1"), e.compare("ne", b, "1")))
     leave_if(d, node, wrong, "check")
 
@@ -162,16 +166,18 @@ def _narrow(e: Emitter, operand: str, dtype: str) -> str:
 
 def dim_value(d: Driver, node: Node) -> None:
     """The int value of a Dim."""
-    d.reps[node.results[0]] = dims.value(d.e, dims.dim(node.attrs["dim"]))
+    d.reps[node.results[0]] = dims.value(d.e, dim(node.attrs["dim"]))
+    _bind(d, node)
+
+
+def constant(d: Driver, node: Node) -> None:
+    d.reps[node.results[0]] = literal(node.attrs["value"])
 
 
 def scalar(d: Driver, node: Node) -> None:
     """Arithmetic on Python numbers."""
     e, fn = d.e, node.attrs["fn"]
     result = node.results[0]
-    if fn == "const":
-        d.reps[result] = literal(node.attrs["value"])
-        return
     if result.dim is not None and result.dim.is_const:
         d.reps[result] = str(result.dim.value)
         return
@@ -200,7 +206,7 @@ def _bind(d: Driver, node: Node) -> None:
 def _arithmetic(d: Driver, node: Node, fn: str, args: list[str], kinds: list[str]) -> tuple[str, str]:
     e = d.e
     if all(k != "float" for k in kinds):
-        ints = [to_kind(d, node, a, k, "int") for a, k in zip(args, kinds)]
+        ints = [to_kind(d, node, a, k, "int") for a, k in zip(args, kinds, strict=True)]
         if fn in _ORDER:
             return e.compare(_ORDER[fn][0], *ints), "bool"
         if fn in _INT:
@@ -210,9 +216,9 @@ def _arithmetic(d: Driver, node: Node, fn: str, args: list[str], kinds: list[str
             a, b = (_exact_double(d, node, i) for i in ints)
             return e.op(f"fdiv double {a}, {b}"), "float"
     elif fn in _ORDER or fn in ("min", "max"):
-        args = [_exact_double(d, node, to_kind(d, node, a, k, "int")) if k != "float" else a for a, k in zip(args, kinds)]
+        args = [_exact_double(d, node, to_kind(d, node, a, k, "int")) if k != "float" else a for a, k in zip(args, kinds, strict=True)]
         kinds = ["float"] * len(args)
-    floats = [to_kind(d, node, a, k, "float") for a, k in zip(args, kinds)]
+    floats = [to_kind(d, node, a, k, "float") for a, k in zip(args, kinds, strict=True)]
     if fn in _ORDER:
         return e.op(f"fcmp {_ORDER[fn][1]} double {floats[0]}, {floats[1]}"), "bool"
     if fn in ("floor", "ceil", "trunc", "round"):
@@ -237,7 +243,7 @@ def _exact_double(d: Driver, node: Node, operand: str) -> str:
 # -- ints
 
 def _wrapping(what: str) -> Callable[[Driver, Node, str, str], str]:
-    fold = {"sadd": lambda a, b: a + b, "ssub": lambda a, b: a - b, "smul": lambda a, b: a * b}[what]
+    fold: Callable[[int, int], int] = {"sadd": operator.add, "ssub": operator.sub, "smul": operator.mul}[what]
 
     def emit(d: Driver, node: Node, a: str, b: str) -> str:
         if is_literal(a) and is_literal(b) and abs(fold(int(a), int(b))) < 1 << 63:
@@ -318,6 +324,7 @@ _INT: dict[str, Callable[..., str]] = {
     "and": _int_bits("and"), "or": _int_bits("or"), "xor": _int_bits("xor"), "invert": lambda d, node, a: d.e.op(f"xor i64 {a}, -1"),
     "min": lambda d, node, a, b: d.e.select(d.e.compare("slt", b, a), b, a),
     "max": lambda d, node, a, b: d.e.select(d.e.compare("sgt", b, a), b, a),
+    "wrap": lambda d, node, i, n: d.e.select(d.e.compare("slt", i, "0"), d.e.add(i, n), i),  # i may be any int64, n a size: the sum fits
 }
 
 

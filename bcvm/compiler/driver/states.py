@@ -23,6 +23,15 @@ def exit_label(d: Driver, state: State, reason: str) -> str:
     return _block(d, number, state)
 
 
+def failure_label(d: Driver, state: State, code: str, refused: int) -> str:
+    """A block that leaves at the state if a kernel's code says that it refuses the call, and reports lack of memory otherwise."""
+    e = d.e
+    label, leave, memory = e.new_label("failed"), exit_label(d, state, "kernel"), memory_label(d)
+    is_refusal = e.name()
+    e.tail += [f"{label}:", f"  {is_refusal} = icmp eq i32 {code}, {refused}", f"  br i1 {is_refusal}, label %{leave}, label %{memory}"]
+    return label
+
+
 def memory_label(d: Driver) -> str:
     """The label of the block that reports that memory ran out."""
     return _block(d, -1, None)

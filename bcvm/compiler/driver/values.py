@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 from bcvm.bytecode.dtypes import itemsize
 from bcvm.compiler.driver import dims
@@ -29,7 +29,7 @@ class TensorRep:
     fresh: bool = False
 
 
-Rep = Union[TensorRep, str]  # str: a scalar's operand, or a Python object's pointer
+Rep = TensorRep | str  # str: a scalar's operand, or a Python object's pointer
 
 
 @dataclass
@@ -52,6 +52,7 @@ class Driver:
     exit_labels: dict[Any, str] = field(default_factory=dict)
     pending: list[Any] = field(default_factory=list)                # exit blocks still to be written
     requests: dict[Any, Any] = field(default_factory=dict)
+    stored: set[Value] = field(default_factory=set)                 # values that stores and items read
     block: Block | None = None
     waiting: dict[Block, list[Any]] = field(default_factory=dict)   # edges into blocks that are not written yet
     scratch_words: int = 0
@@ -97,7 +98,7 @@ def literal(value: Any) -> str:
         if not -(1 << 63) <= value < 1 << 63:
             raise CompileError(f"the int {value} has more than 64 bits")
         return str(value)
-    return "0x%016X" % struct.unpack("<Q", struct.pack("<d", float(value)))[0]
+    return "0x{:016X}".format(struct.unpack("<Q", struct.pack("<d", float(value)))[0])
 
 
 def contiguous_strides(e: Emitter, sizes: list[str], dtype: str) -> list[str]:

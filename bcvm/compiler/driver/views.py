@@ -7,6 +7,7 @@ from bcvm.compiler.driver import dims, kernels_call, memory
 from bcvm.compiler.driver.values import Driver, TensorRep, contiguous_strides
 from bcvm.compiler.regions import dims_of, dtype_of
 from bcvm.errors import CompileError
+from bcvm.shapes.dim import dim
 from bcvm.specialise.ssa import Node, Value
 from bcvm.specialise.types import Tensor
 
@@ -24,7 +25,7 @@ def view(d: Driver, node: Node) -> None:
         sizes, strides = [rep.sizes[i] for i in attrs["perm"]], [rep.strides[i] for i in attrs["perm"]]
     elif kind == "expand":
         axes = set(_axes(attrs["axis"]))
-        pairs = iter(zip(rep.sizes, rep.strides))
+        pairs = iter(zip(rep.sizes, rep.strides, strict=True))
         sizes, strides = [], []
         for i in range(len(rep.sizes) + len(axes)):
             size, stride = ("1", "0") if i in axes else next(pairs)
@@ -54,8 +55,8 @@ def _axes(axis: int | Iterable[int]) -> tuple[int, ...]:
 def _slice(d: Driver, rep: TensorRep, items: Iterable[tuple[object, ...]], result: list[str]) -> tuple[str, list[str], list[str]]:
     e, data = d.e, rep.data
     sizes, strides, rest = [], [], iter(result)
-    for (kind, start, *more), size, stride in zip(items, rep.sizes, rep.strides):
-        data = e.offset(data, e.mul(dims.value(e, dims.dim(start)), stride))  # type: ignore[arg-type]
+    for (kind, start, *more), stride in zip(items, rep.strides, strict=True):
+        data = e.offset(data, e.mul(dims.value(e, dim(start)), stride))  # type: ignore[arg-type]
         if kind == "index":
             continue
         step = more[0] if more else 1
@@ -136,7 +137,7 @@ def store(d: Driver, node: Node) -> None:
         return phi.name
     data = join("ptr", rep.data, fresh.data)
     temporary = join("i64", "0", fresh.base)
-    joined = [join("i64", old, new) for old, new in zip(strides, fresh_strides)]
+    joined = [join("i64", old, new) for old, new in zip(strides, fresh_strides, strict=True)]
     _write(d, to, (data, joined), dtype, splat=not dims_of(value))
     e.call("release", "%ctx", temporary)
 

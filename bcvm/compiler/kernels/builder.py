@@ -8,13 +8,12 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Union
 
 from ..abi import CTX_TABLE, INDEX, TYPE
 from ..region import KernelSource
 from ..target import Target
 
-Value = Union[str, int]
+Value = str | int
 
 # What library kernels return.
 DONE, REFUSED, NO_MEMORY = 0, 1, 2

@@ -143,7 +143,7 @@ class ColumnKernel:
         """Where to load the m columns at an address from, and with which mask."""
         f, o = self.f, self.operands[n]
         tile, in_place = self._tile(n), self._in_place(n, m)
-        f.do(f"call void @{access.move(self.module, o.size)}(ptr {tile}, i64 {o.size}, ptr {at}, i64 {o.stride}, i64 {m}, i1 {in_place})")
+        access.move(f, tile, o.size, at, o.stride, m, in_place, o.size)
         p = f.op(f"select i1 {in_place}, ptr {at}, ptr {tile}")
         return p, lanes_below(self.e, m) if self.target.avx512 and self.plan.lanes > 1 else None
 
@@ -155,6 +155,6 @@ class ColumnKernel:
         tile, in_place = self._tile(n), self._in_place(n, m)
         p = f.op(f"select i1 {in_place}, ptr {at}, ptr {tile}")
         e.store(v, p, mask if self.target.avx512 else None)
-        f.do(f"call void @{access.move(self.module, o.size)}(ptr {at}, i64 {o.stride}, ptr {tile}, i64 {o.size}, i64 {m}, i1 {in_place})")
+        access.move(f, at, o.stride, tile, o.size, m, in_place, o.size)
 
 

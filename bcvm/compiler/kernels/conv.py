@@ -11,22 +11,23 @@ lies between them is computed and dropped. Without padding and stride, dense ima
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from ...errors import Unsupported
 from ..region import KernelSource
 from ..target import Target
 from .builder import DONE, KERNEL_PARAMS, Function, Module, Value
-from .micro import A_COLUMN, A_ROW, ACCUMULATE, B_ROW, C_ROW, DEPTH, DESC_WORDS, REST, Form, define_tiles, panel_width, set_rows, wide_for
+from .micro import A_COLUMN, A_ROW, B_ROW, C_ROW, DEPTH, DESC_WORDS, REST, Form, define_tiles, panel_width, set_rows, stream, wide_for
 
 PIXELS = 512    # about so many pixels make a block
 
 
 @dataclass(frozen=True)
 class ConvAttrs:
-    """stride (rows, columns), padding (top, bottom, left, right), dilation (rows, columns), groups."""
+    """stride (rows, columns), padding (top, bottom, left, right) or "same" (half of the kernel's reach, the odd one behind), dilation (rows, columns), groups."""
 
     stride: tuple[int, int] = (1, 1)
-    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    padding: tuple[int, int, int, int] | Literal["same"] = (0, 0, 0, 0)
     dilation: tuple[int, int] = (1, 1)
     groups: int = 1
 
@@ -38,7 +39,8 @@ def units(batch: int, groups: int, output_rows: int) -> int:
 
 def generate(dtype: str, attrs: ConvAttrs, has_bias: bool, target: Target) -> KernelSource:
     """All operands have dtype: float32, float64 or an integer (wrapping). Raises Unsupported for others."""
-    if min(*attrs.stride, *attrs.dilation, attrs.groups) < 1 or min(attrs.padding) < 0:
+    pads = () if attrs.padding == "same" else attrs.padding
+    if min(*attrs.stride, *attrs.dilation, attrs.groups) < 1 or min(pads, default=0) < 0:
         raise Unsupported(f"conv2d with stride {attrs.stride}, dilation {attrs.dilation}, groups {attrs.groups}, padding {attrs.padding}")
     form = Form(dtype, target)
     module = Module()
@@ -48,20 +50,10 @@ def generate(dtype: str, attrs: ConvAttrs, has_bias: bool, target: Target) -> Ke
     _define_weights(module, form)
     _define_offsets(module, form, attrs)
     _define_image(module, form, attrs)
-    numbers = "_".join(str(n) for n in (*attrs.stride, *attrs.padding, *attrs.dilation, attrs.groups))
+    numbers = "_".join(str(n) for n in (*attrs.stride, *(pads or ["same"]), *attrs.dilation, attrs.groups))
     name = f"conv2d_{dtype}_{numbers}{'_bias' if has_bias else ''}"
     _define_kernel(module, form, name, attrs, has_bias)
     return module.source(name, target)
-
-
-def _stream(f: Function, form: Form, count: Value, body: object) -> None:
-    """Calls body(element offset, mask) for whole vectors, then for the rest."""
-    assert callable(body)
-    whole = f.mul(f.div(count, form.lanes), form.lanes)
-    with f.loop(0, whole, form.lanes) as j:
-        body(j.index, "")
-    with f.when(f.cmp("slt", whole, count)):
-        body(whole, form.mask(f, f.sub(count, whole)))
 
 
 def _define_pad_row(module: Module, form: Form) -> None:
@@ -75,10 +67,7 @@ def _define_pad_row(module: Module, form: Form) -> None:
     to = f.gep("%to", f.mul("%first", item))
 
     def dense() -> None:
-        def copy(j: Value, mask: str) -> None:
-            at = f.mul(j, item)
-            form.store(f, form.load(f, f.gep("%from", at), mask), f.gep(to, at), mask)
-        _stream(f, form, count, copy)
+        stream(f, form, count, lambda at, run: run.store(run.load(f.gep("%from", at)), f.gep(to, at)))
 
     def spread() -> None:
         with f.loop(0, count, carried=[("ptr", "%from")]) as j:
@@ -95,15 +84,11 @@ def _define_finish(module: Module, form: Form) -> None:
     f = Function(module, "finish", [("ptr", "to"), ("i64", "to_row"), ("i64", "to_column"), ("ptr", "from"), ("i64", "from_row"), ("i64", "rows"),
                                     ("i64", "columns"), (form.element, "bias")])
     e, item = form.element, form.item
-    bias = f.splat(e, form.lanes, "%bias")
     with f.loop(0, "%rows", carried=[("ptr", "%to"), ("ptr", "%from")]) as r:
         to, source = r.carried
 
         def dense() -> None:
-            def move(j: Value, mask: str) -> None:
-                at = f.mul(j, item)
-                form.store(f, form.add(f, form.load(f, f.gep(source, at), mask), bias), f.gep(to, at), mask)
-            _stream(f, form, "%columns", move)
+            stream(f, form, "%columns", lambda at, run: run.store(run.add(run.load(f.gep(source, at)), run.splat("%bias")), f.gep(to, at)))
 
         def spread() -> None:
             with f.loop(0, "%columns", carried=[("ptr", to)]) as j:
@@ -161,17 +146,17 @@ def _define_offsets(module: Module, form: Form, attrs: ConvAttrs) -> None:
 def _define_image(module: Module, form: Form, attrs: ConvAttrs) -> None:
     """image(to, from, sizes): the padded input rows of a block as planes [channel][phase_h][phase_w][lines][pitch].
 
-    top: the row of the input that the block's first padded row is; lines: rows to fill of the `space` rows of a plane."""
-    names = ("channels", "height", "width", "channel", "row", "column", "top", "phases_h", "phases_w", "lines", "space", "pitch")
+    top: the row of the input that the block's first padded row is; left: columns of padding; lines: rows to fill of the `space` rows of a plane."""
+    names = ("channels", "height", "width", "channel", "row", "column", "top", "left", "phases_h", "phases_w", "lines", "space", "pitch")
     f = Function(module, "image", [("ptr", "to"), ("ptr", "from"), *(("i64", n) for n in names)])
-    (sh, sw), left, item = attrs.stride, attrs.padding[2], form.item
+    (sh, sw), item = attrs.stride, form.item
     row_size = f.mul("%pitch", item)
     plane = f.mul("%space", row_size)
     with f.loop(0, "%channels", carried=[("ptr", "%to"), ("ptr", "%from")]) as c:
         with f.loop(0, "%phases_h", carried=[("ptr", c.carried[0])]) as ph:
             with f.loop(0, "%phases_w", carried=[("ptr", ph.carried[0])]) as pw:
                 # Pixel j of a line is column j * sw + pw - left of the input.
-                shift = f.sub(left, pw.index)
+                shift = f.sub("%left", pw.index)
                 first = f.min(f.select(f.cmp("sgt", shift, 0), f.ceil_div(f.max(shift, 0), sw), 0), "%pitch")
                 last = f.max(f.min(f.ceil_div(f.max(f.add("%width", shift), 0), sw), "%pitch"), first)
                 start = f.gep(c.carried[1], f.mul(f.sub(f.mul(first, sw), shift), "%column"))
@@ -214,28 +199,32 @@ def _define_kernel(module: Module, form: Form, name: str, attrs: ConvAttrs, has_
     groups = attrs.groups
     per_group, rows = f.div(channels, groups), f.div(outputs, groups)
     depth = f.mul(per_group, f.mul(kh, kw))
-    reach_h, reach_w = f.mul(f.sub(kh, 1), dh), f.mul(f.sub(kw, 1), dw)
+    reach_h, reach_w = f.max(f.mul(f.sub(kh, 1), dh), 0), f.max(f.mul(f.sub(kw, 1), dw), 0)
+    top, left = (f.div(reach_h, 2), f.div(reach_w, 2)) if attrs.padding == "same" else (attrs.padding[0], attrs.padding[2])
     pitch = f.add(ow, f.div(reach_w, sw))
     fits = [f.cmp("eq", xs[3], item), f.cmp("eq", xs[2], f.mul(pitch, item)), f.cmp("sge", width, pitch), f.cmp("sge", height, f.add(oh, reach_h))]
-    direct = f.both(*fits) if attrs.stride == (1, 1) and not any(attrs.padding) else "false"
+    direct = f.both(*fits) if attrs.stride == (1, 1) and attrs.padding == (0, 0, 0, 0) else "false"
 
     # Blocks of even height; planes of the copied image.
-    tall = f.min(f.ceil_div(PIXELS, pitch), oh)
-    tall = f.ceil_div(oh, f.ceil_div(oh, tall))
+    tall = f.ceil_div(oh, f.ceil_div(oh, f.min(f.ceil_div(PIXELS, pitch), oh)))
     space = f.add(tall, f.div(reach_h, sh))
     phases_h, phases_w = f.min(f.add(reach_h, 1), sh), f.min(f.add(reach_w, 1), sw)
     plane = f.mul(f.mul(space, pitch), item)
+    # Without masks, whole vectors are computed: images must not be read in place, products not be written in place, if the last is not whole.
+    most_columns = f.sub(f.mul(tall, pitch), f.sub(pitch, ow))
+    even = "true" if form.masked else f.both(*(f.cmp("eq", f.rem(count, form.lanes), 0) for count in (most_columns, pitch)))
+    direct = f.both(direct, even)
     phase_h = f.mul(phases_w, plane)
     image_channel = f.mul(phases_h, phase_h)
 
     dense_w = _dense(f, item, [per_group, kh, kw], ws[1:])
-    dense_out = f.both(f.cmp("eq", pitch, ow), _dense(f, item, [oh, ow], outs[2:]))
-    most_columns = f.mul(tall, pitch)
+    dense_out = f.both(f.cmp("eq", pitch, ow), _dense(f, item, [oh, ow], outs[2:]), even)
+    product_size = f.mul(f.round_up(most_columns, form.lanes), item)
     pieces = [
         f.mul(depth, 8),
-        f.select(direct, 0, f.mul(per_group, image_channel)),
+        f.select(direct, 0, f.add(f.mul(per_group, image_channel), form.target.vector_bytes)),
         f.select(dense_w, 0, f.mul(f.mul(outputs, depth), item)),
-        f.select(dense_out, 0, f.mul(f.mul(rows, most_columns), item)),
+        f.select(dense_out, 0, f.mul(rows, product_size)),
     ]
     starts: list[Value] = [0]
     for piece in pieces:
@@ -251,7 +240,7 @@ def _define_kernel(module: Module, form: Form, name: str, attrs: ConvAttrs, has_
     weight_row = f.select(dense_w, ws[0], f.mul(depth, item))
 
     d = f.words(DESC_WORDS)
-    words = {A_ROW: weight_row, A_COLUMN: item, B_ROW: f(f"ptrtoint ptr {offsets} to i64"), DEPTH: depth, ACCUMULATE: 0}
+    words: dict[int, Value] = {A_ROW: weight_row, A_COLUMN: item, B_ROW: f(f"ptrtoint ptr {offsets} to i64"), DEPTH: depth}
     for word, value in words.items():
         f.set_word(d, word, value)
     set_rows(f, form, d, rows)
@@ -267,14 +256,14 @@ def _define_kernel(module: Module, form: Form, name: str, attrs: ConvAttrs, has_
         source = f.gep(f.gep(x, f.mul(image_number, xs[0])), f.mul(first_channel, xs[1]))
         with f.when(f.invert(direct)):
             f.call("void", "image", ("ptr", image), ("ptr", source), ("i64", per_group), ("i64", height), ("i64", width), *(("i64", s) for s in xs[1:]),
-                   ("i64", f.sub(f.mul(first_row, sh), attrs.padding[0])), ("i64", phases_h), ("i64", phases_w),
+                   ("i64", f.sub(f.mul(first_row, sh), top)), ("i64", left), ("i64", phases_h), ("i64", phases_w),
                    ("i64", f.add(lines, f.div(reach_h, sh))), ("i64", space), ("i64", pitch))
         pixels = f.select(direct, f.gep(source, f.mul(first_row, xs[2])), image, "ptr")
         first_output = f.mul(group, rows)
         to = f.gep(f.gep(f.gep(out, f.mul(image_number, outs[0])), f.mul(first_output, outs[1])), f.mul(first_row, outs[2]))
         columns = f.sub(f.mul(lines, pitch), f.sub(pitch, ow))
         products = f.select(dense_out, to, block, "ptr")
-        product_row = f.select(dense_out, outs[1], f.mul(most_columns, item))
+        product_row = f.select(dense_out, outs[1], product_size)
         f.set_word(d, C_ROW, product_row)
         a = f.gep(weights, f.mul(first_output, weight_row))
         vectors = f.ceil_div(columns, form.lanes)

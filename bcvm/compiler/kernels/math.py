@@ -171,8 +171,8 @@ def _exp_minus_abs(e: Vector, x: Value) -> Value:
 
 
 def exp_low(e: Vector, x: Value, factor: Value | None = None) -> Value:
-    """exp of what is not positive."""
-    return _exp_unclamped(e, at_least(e, x, -746.0 if x.dtype == "float64" else -104.5), factor)
+    """exp of what is not positive; with a factor up to 1000 in size."""
+    return _exp_unclamped(e, at_least(e, x, -760.0 if x.dtype == "float64" else -120.0), factor)
 
 
 def sigmoid(e: Vector, x: Value) -> Value:
@@ -201,17 +201,21 @@ def gelu_tanh(e: Vector, x: Value) -> Value:
 
 
 def _mantissa_exponent(e: Vector, x: Value) -> tuple[Value, Value]:
-    """x = m * 2^n with m in [0.75, 1.5). Without AVX-512 only for positive finite x."""
+    """x = m * 2^n with m in [0.75, 1.5) for float32, [sqrt(1/2), sqrt(2)) for float64: where the polynomials hold. Without AVX-512 only for positive finite x."""
     suffix = _avx512(e, x.dtype)
     if suffix:
         m = _masked(e, "getmant", suffix, x, ("i32", "11"))  # interval [0.75, 1.5), NaN for a negative x
-        return m, e.sub(_masked(e, "getexp", suffix, x), _masked(e, "getexp", suffix, m))
+        n = e.sub(_masked(e, "getexp", suffix, x), _masked(e, "getexp", suffix, m))
+        if x.dtype == "float32":
+            return m, n
+        large = e.compare("gt", m, k(e, x, math.sqrt(2)))
+        return e.select(large, e.mul(m, k(e, x, 0.5)), m), e.select(large, e.add(n, k(e, x, 1)), n)
     double = x.dtype == "float64"
     s, i, name, mantissa = ("double", "i64", "int64", 52) if double else ("float", "i32", "int32", 23)
     tiny = e.compare("lt", x, k(e, x, 2.2250738585072014e-308 if double else 1.1754943508222875e-38))
     normal = e.select(tiny, e.mul(x, k(e, x, 2.0 ** mantissa)), x)
     bits = Value(name, e.convert("bitcast", normal.ref, s, i))
-    base = e.const(0x3FE8 << 48 if double else 0x3F400000, name)
+    base = e.const(0x3FE6A09E << 32 if double else 0x3F400000, name)
     n = e.bit("shr", e.sub(bits, base), e.const(mantissa, name))
     m = Value(x.dtype, e.convert("bitcast", e.sub(bits, e.bit("shl", n, e.const(mantissa, name))).ref, i, s))
     if double:  # no packed conversion of 64-bit integers before AVX-512: by the low bits of a large float
@@ -280,24 +284,45 @@ _ERFCX32 = (0.0008588077034801245, 0.006941675208508968, -0.015977708622813225, 
             -0.10099167376756668, 0.06809256225824356, 0.015377343632280827, -0.1396210491657257, 1.2329951524734497)
 
 
-def _gelu32(e: Vector, x: Value) -> Value:
+_ERFCX64 = (-2.5482082366243262e-09, -4.486627618219198e-09, 3.024913987242867e-08, 7.91418132775221e-08, -1.3241269480545838e-07,
+            -5.878135579704522e-07, 3.5527858807661133e-07, 3.4510779591846706e-06, -7.341135947073952e-07, -2.0090730789818978e-05,
+            4.951666423851824e-06, 0.00012509647380905652, -0.00010516060791481325, -0.000779831746281349, 0.0018886905247649567,
+            0.002529391759457878, -0.023770514937522098, 0.0683080273471108, -0.11927366341422148, 0.12964515870270396, -0.047562294353474845,
+            -0.135621106124582, 1.2530080582697303)
+# where q = (a - c)/(a + c), its polynomial, and the |x| beyond which Phi(-|x|) is 0
+_GELU = {"float32": (4.0, _ERFCX32, 14.7), "float64": (3.0, _ERFCX64, 39.0)}
+
+
+def _product_error(e: Vector, a: Value, b: Value, product: Value) -> Value:
+    """a*b - product, exactly (Dekker's splitting where there is no FMA)."""
+    if e.target.fma:
+        return e.fma(a, b, e.neg(product))
+    factor = k(e, a, 134217729.0 if a.dtype == "float64" else 4097.0)
+
+    def split(v: Value) -> tuple[Value, Value]:
+        c = e.mul(v, factor)
+        high = e.sub(c, e.sub(c, v))
+        return high, e.sub(v, high)
+    (ah, al), (bh, bl) = split(a), split(b)
+    error = e.sub(e.mul(ah, bh), product)
+    return e.add(e.add(e.add(error, e.mul(ah, bl)), e.mul(al, bh)), e.mul(al, bl))
+
+
+def gelu(e: Vector, x: Value) -> Value:
     """x * Phi(x) through erfcx, which has no cancellation: erfc(a) = exp(-a^2) * erfcx(a)."""
-    a = at_most(e, e.mul(e.abs(x), k(e, x, math.sqrt(0.5))), 10.3)
-    q = e.div(e.sub(a, k(e, x, 4)), e.add(a, k(e, x, 4)))
-    g = e.div(horner(e, _ERFCX32, q), e.fma(a, k(e, x, 2), k(e, x, 1)))
-    xm = at_least(e, at_most(e, x, 14.7), -14.7)
+    centre, coefficients, limit = _GELU[x.dtype]
+    a = at_most(e, e.mul(e.abs(x), k(e, x, math.sqrt(0.5))), limit * 0.7)
+    q = e.div(e.sub(a, k(e, x, centre)), e.add(a, k(e, x, centre)))
+    g = e.div(horner(e, coefficients, q), e.fma(a, k(e, x, 2), k(e, x, 1)))
+    xm = at_least(e, at_most(e, x, limit), -limit)
     h = e.mul(xm, k(e, x, 0.5))
     s = e.mul(h, xm)
-    if e.target.fma:
-        error = e.fma(h, xm, e.neg(s))
-    else:  # the product's rounding error, exact in float64
-        wide = e.mul(e.cast(h, "float64"), e.cast(xm, "float64"))
-        error = e.cast(e.sub(wide, e.cast(s, "float64")), "float32")
+    error = _product_error(e, h, xm, s)
     v = _exp_unclamped(e, e.neg(s))
     v = e.sub(v, e.mul(error, v))
     phi = e.mul(e.mul(v, g), k(e, x, 0.5))
     tail = e.mul(xm, phi)
-    return e.select(e.compare("lt", x, k(e, x, 0)), tail, e.sub(x, tail))
+    return e.select(e.compare("le", x, k(e, x, 0)), tail, e.sub(x, tail))
 
 
 # -- functions of float32 that are evaluated in float64
@@ -430,7 +455,7 @@ def _exp2(e: Vector, x: Value) -> Value:
     return exp(e, e.mul(x, k(e, x, math.log(2))))
 
 
-_SINGLE.update(exp=exp, expm1=expm1, tanh=tanh, sigmoid=sigmoid, silu=silu, gelu_tanh=gelu_tanh, log=_log32, erf=_erf32, gelu=_gelu32)
-_DOUBLE.update(exp=exp, expm1=expm1, tanh=tanh, sigmoid=sigmoid, silu=silu, gelu_tanh=gelu_tanh, log=_log64)
+_SINGLE.update(exp=exp, expm1=expm1, tanh=tanh, sigmoid=sigmoid, silu=silu, gelu_tanh=gelu_tanh, log=_log32, erf=_erf32, gelu=gelu)
+_DOUBLE.update(exp=exp, expm1=expm1, tanh=tanh, sigmoid=sigmoid, silu=silu, gelu_tanh=gelu_tanh, gelu=gelu, log=_log64)
 _WIDE.update(log1p=_log1p, log2=_scaled(_log64, 1 / math.log(2)), log10=_scaled(_log64, 1 / math.log(10)), exp2=_exp2, sinh=_sinh, cosh=_cosh, pow=_pow,
              sin=_trigonometric("sin", 0), cos=_trigonometric("cos", 1), tan=_tan, atan=_atan, asin=_asin, acos=_acos)

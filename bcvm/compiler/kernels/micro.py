@@ -1,9 +1,9 @@
 """Micro-kernels shared by matrix product and convolution: tiles of C held in registers, and copies that pack B.
 
-C[i, j] (+)= sum over k of A[i, k] * B[k, j] for a tile of at most `rows` rows and `vectors` vectors of columns. An element of A is broadcast, a row of B
-is read as vectors (unit column stride), the last of them masked. All strides are in bytes. After the BLIS micro-kernel (Van Zee and van de Geijn 2015).
+C[i, j] = sum over k of A[i, k] * B[k, j] for a tile of at most `rows` rows and `vectors` vectors of columns. An element of A is broadcast, a row of B
+is read as vectors (unit column stride). All strides are in bytes. After the BLIS micro-kernel (Van Zee and van de Geijn 2015).
 
-`tile` below, and all that is called from it, gets a descriptor of DESC_WORDS words.
+With AVX-512 the last vector is masked, which costs nothing. Otherwise tiles know whole vectors only: the callers round B and C up to them.
 """
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ..abi import llvm_type
 from ..target import Target
 from .builder import Function, Module, Value
 
-# Words of the descriptor. REST: lanes in use of the last vector, 1 to all. ACCUMULATE: C is added to, not overwritten.
-# B_ROW: byte stride of B's rows, or, for kernels with `indirect`, the address of K byte offsets of B's rows.
-A_ROW, A_COLUMN, B_ROW, C_ROW, DEPTH, REST, ACCUMULATE, TILES, LARGER, SMALL = range(10)
-DESC_WORDS = 10
+# Words of the descriptor that block and tile get. REST: lanes in use of the last vector, 1 to all (looked at if form.masked).
+# B_ROW: byte stride of B's rows, or, for kernels with `indirect`, the address of K byte offsets of B's rows. The last three: see set_rows.
+A_ROW, A_COLUMN, B_ROW, C_ROW, DEPTH, REST, TILES, LARGER, SMALL = range(9)
+DESC_WORDS = 9
 
 ITEMSIZE = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8, "float32": 4, "float64": 8}
 
@@ -71,25 +71,19 @@ class Form:
         return {1: 16, 2: 8} if self.target.registers >= 32 else {1: 8, 2: 4}
 
     @property
-    def always_masked(self) -> bool:
-        """Masked loads cost nothing: one loop serves full and partial vectors."""
+    def masked(self) -> bool:
+        """Whether parts of vectors can be loaded and stored."""
         return self.target.avx512
 
     # Emission
 
-    def multiply_add(self, f: Function, a: str, b: str, c: str) -> str:
+    def multiply_add(self, f: Function, a: str, b: str, c: str, vector: bool = True) -> str:
+        t = self.vector if vector else self.element
         if self.floating:
-            v = self.vector
-            return f.intrinsic(f"llvm.fmuladd.{self.suffix}", v, (v, a), (v, b), (v, c))
+            suffix = self.suffix if vector else "f32" if self.element == "float" else "f64"
+            return f.intrinsic(f"llvm.fmuladd.{suffix}", t, (t, a), (t, b), (t, c))
         times, plus = ("and", "or") if self.dtype == "bool" else ("mul", "add")
-        return f(f"{plus} {self.vector} {f(f'{times} {self.vector} {a}, {b}')}, {c}")
-
-    def multiply_add_scalar(self, f: Function, a: str, b: str, c: str) -> str:
-        if self.floating:
-            e = self.element
-            return f.intrinsic(f"llvm.fmuladd.{'f32' if e == 'float' else 'f64'}", e, (e, a), (e, b), (e, c))
-        times, plus = ("and", "or") if self.dtype == "bool" else ("mul", "add")
-        return f(f"{plus} {self.element} {f(f'{times} {self.element} {a}, {b}')}, {c}")
+        return f(f"{plus} {t} {f(f'{times} {t} {a}, {b}')}, {c}")
 
     @property
     def zero(self) -> str:
@@ -98,13 +92,6 @@ class Form:
     def add(self, f: Function, a: str, b: str, vector: bool = True) -> str:
         op = "fadd" if self.floating else "or" if self.dtype == "bool" else "add"
         return f(f"{op} {self.vector if vector else self.element} {a}, {b}")
-
-    def total(self, f: Function, v: str) -> str:
-        """The sum of a vector's lanes."""
-        if self.floating:
-            name = f.module.declare(f"llvm.vector.reduce.fadd.{self.suffix}", self.element, self.element, self.vector)
-            return f(f"call reassoc {self.element} {name}({self.element} 0.0, {self.vector} {v})")
-        return f.intrinsic(f"llvm.vector.reduce.{'or' if self.dtype == 'bool' else 'add'}.{self.suffix}", self.element, (self.vector, v))
 
     def mask(self, f: Function, count: Value) -> str:
         """Lanes 0..count-1."""
@@ -189,42 +176,63 @@ def wide_for(f: Function, form: Form, rows: Value) -> str:
 def _define_tile(module: Module, form: Form, rows: int, vectors: int, indirect: bool) -> None:
     f = Function(module, f"tile{rows}_{vectors}", [("ptr", "a"), ("ptr", "b"), ("ptr", "c"), ("ptr", "d")])
     a_row, a_column, b_row, c_row, depth, rest = (f.word("%d", w) for w in (A_ROW, A_COLUMN, B_ROW, C_ROW, DEPTH, REST))
-    again = f.cmp("ne", f.word("%d", ACCUMULATE), 0)
     a_offsets = [f.mul(a_row, i) for i in range(rows)]
     offsets = f(f"inttoptr i64 {b_row} to ptr") if indirect else ""
-
-    def body(mask: str) -> None:
-        masks = [""] * (vectors - 1) + [mask]
-        c_pointers: list[str] = []
-        row = "%c"
+    masks = [""] * (vectors - 1) + [form.mask(f, rest) if form.masked else ""]
+    with f.loop(0, depth, carried=[("ptr", "%a"), ("ptr", "%b"), *((form.vector, "zeroinitializer"),) * (rows * vectors)]) as k:
+        a, b, *sums = k.carried
+        line = f.gep("%b", f.load("i64", f.gep(offsets, f.mul(k.index, 8)))) if indirect else b
+        columns = [form.load(f, f.gep(line, v * form.lanes * form.item), masks[v]) for v in range(vectors)]
         for i in range(rows):
-            row = f.gep(row, c_row) if i else row
-            c_pointers += [f.gep(row, v * form.lanes * form.item) for v in range(vectors)]
-        fresh, load, start = f.block, f.fresh(), f.fresh()
-        f.branch(again, load, start)
-        f.label(load)
-        old = [form.load(f, p, masks[n % vectors]) for n, p in enumerate(c_pointers)]
-        f.br(start)
-        f.label(start)
-        first = [f(f"phi {form.vector} [ zeroinitializer, %{fresh} ], [ {o}, %{load} ]") for o in old]
-        with f.loop(0, depth, carried=[("ptr", "%a"), ("ptr", "%b"), *((form.vector, s) for s in first)]) as k:
-            a, b, *sums = k.carried
-            line = f.gep("%b", f.load("i64", f.gep(offsets, f.mul(k.index, 8)))) if indirect else b
-            columns = [form.load(f, f.gep(line, v * form.lanes * form.item), masks[v]) for v in range(vectors)]
-            for i in range(rows):
-                one = f.splat(form.element, form.lanes, f.load(form.element, f.gep(a, a_offsets[i]), form.item))
-                for v in range(vectors):
-                    sums[i * vectors + v] = form.multiply_add(f, one, columns[v], sums[i * vectors + v])
-            k.next = [f.gep(a, a_column), b if indirect else f.gep(b, b_row), *sums]
-        for n, p in enumerate(c_pointers):
-            form.store(f, k.carried[n + 2], p, masks[n % vectors])
-
-    if form.always_masked:
-        body(form.mask(f, rest))
-    else:
-        f.choose(f.cmp("eq", rest, form.lanes), lambda: body(""), lambda: body(form.mask(f, rest)))
+            one = f.splat(form.element, form.lanes, f.load(form.element, f.gep(a, a_offsets[i]), form.item))
+            for v in range(vectors):
+                sums[i * vectors + v] = form.multiply_add(f, one, columns[v], sums[i * vectors + v])
+        k.next = [f.gep(a, a_column), b if indirect else f.gep(b, b_row), *sums]
+    row = "%c"
+    for i in range(rows):
+        row = f.gep(row, c_row) if i else row
+        for v in range(vectors):
+            form.store(f, k.carried[2 + i * vectors + v], f.gep(row, v * form.lanes * form.item), masks[v])
     f.ret()
     f.end()
+
+
+@dataclass(frozen=True)
+class Run:
+    """Some neighbouring elements: a vector, a part of one, or a single element."""
+
+    f: Function
+    form: Form
+    single: bool = False
+    mask: str = ""
+
+    def load(self, pointer: str) -> str:
+        return self.f.load(self.form.element, pointer, self.form.item) if self.single else self.form.load(self.f, pointer, self.mask)
+
+    def store(self, value: str, pointer: str) -> None:
+        if self.single:
+            self.f.store(self.form.element, value, pointer, self.form.item)
+        else:
+            self.form.store(self.f, value, pointer, self.mask)
+
+    def add(self, a: str, b: str) -> str:
+        return self.form.add(self.f, a, b, not self.single)
+
+    def splat(self, scalar: str) -> str:
+        return scalar if self.single else self.f.splat(self.form.element, self.form.lanes, scalar)
+
+
+def stream(f: Function, form: Form, count: Value, body: Callable[[Value, Run], None]) -> None:
+    """Calls body(byte offset, run) for whole vectors, then for what is left of `count` neighbouring elements."""
+    whole = f.mul(f.div(count, form.lanes), form.lanes)
+    with f.loop(0, whole, form.lanes) as j:
+        body(f.mul(j.index, form.item), Run(f, form))
+    if form.masked:
+        with f.when(f.cmp("slt", whole, count)):
+            body(f.mul(whole, form.item), Run(f, form, mask=form.mask(f, f.sub(count, whole))))
+    else:
+        with f.loop(whole, count) as j:
+            body(f.mul(j.index, form.item), Run(f, form, single=True))
 
 
 # Packing: a panel of B, K rows of `width` columns (whole vectors), becomes rows that lie one after the other.
@@ -240,20 +248,14 @@ def _define_pack(module: Module, name: str, write: Callable[[Function], None]) -
 def define_packs(module: Module, form: Form) -> None:
     """Defines pack_rows (unit column stride), pack_columns (unit row stride: a transposed B) and pack_any.
 
-    pack_columns writes K rounded up to whole vectors."""
+    pack_columns may write K rounded up to whole vectors."""
     item, lanes = form.item, form.lanes
 
     def rows(f: Function) -> None:
         size = f.mul("%width", item)
-        last = f.sub("%width", lanes)
-        mask = form.mask(f, f.sub("%columns", last))
         with f.loop(0, "%depth", carried=[("ptr", "%to"), ("ptr", "%from")]) as k:
             to, source = k.carried
-            with f.loop(0, last, lanes) as j:
-                offset = f.mul(j.index, item)
-                form.store(f, form.load(f, f.gep(source, offset)), f.gep(to, offset))
-            offset = f.mul(last, item)
-            form.store(f, form.load(f, f.gep(source, offset), mask), f.gep(to, offset))
+            stream(f, form, "%columns", lambda at, run: run.store(run.load(f.gep(source, at)), f.gep(to, at)))
             k.next = [f.gep(to, size), f.gep(source, "%row")]
 
     def anything(f: Function) -> None:
@@ -268,11 +270,12 @@ def define_packs(module: Module, form: Form) -> None:
         size = f.mul("%width", item)
         highest = f.sub("%columns", 1)
         group = min(32, form.target.vector_bytes) // item
+        whole = "%depth" if form.masked else f.mul(f.div("%depth", lanes), lanes)
         with f.loop(0, "%width", group) as j:
             lines = [f.gep("%from", f.mul(f.min(f.add(j.index, i), highest), "%column")) for i in range(group)]
-            with f.loop(0, "%depth", lanes, carried=[("ptr", f.gep("%to", f.mul(j.index, item)))]) as k:
+            with f.loop(0, whole, lanes, carried=[("ptr", f.gep("%to", f.mul(j.index, item)))]) as k:
                 offset = f.mul(k.index, item)
-                mask = form.mask(f, f.sub("%depth", k.index))
+                mask = form.mask(f, f.sub("%depth", k.index)) if form.masked else ""
                 v = _transpose(f, form, [form.load(f, f.gep(p, offset), mask) for p in lines])
                 to = k.carried[0]
                 for i in range(lanes):
@@ -281,6 +284,9 @@ def define_packs(module: Module, form: Form) -> None:
                     f.store(f"<{group} x {form.element}>", piece, to, item)
                     to = f.gep(to, size)
                 k.next = [to]
+        if not form.masked:
+            f.call("void", "pack_any", ("ptr", f.gep("%to", f.mul(whole, size))), ("ptr", f.gep("%from", f.mul(whole, "%row"))), ("i64", "%row"),
+                   ("i64", "%column"), ("i64", f.sub("%depth", whole)), ("i64", "%columns"), ("i64", "%width"))
 
     _define_pack(module, "pack_rows", rows)
     _define_pack(module, "pack_any", anything)

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bcvm.bytecode import dtypes
-from bcvm.compiler.kernels.text import Function, Module
+from bcvm.compiler import abi
+from bcvm.compiler.kernels.text import Function
 from bcvm.compiler.region import RegionSpec
 
 TILE_BYTES = 1 << 14  # all tiles of a kernel together: they share the first-level cache with the rows
@@ -56,13 +57,15 @@ def all_unit(f: Function, operands: list[Operand], n: str) -> str:
     return f.op(f"or i1 {short}, {f.op(f'icmp eq i64 {differ}, 0')}") if differ else "true"
 
 
-def each_unit(f: Function, operands: list[Operand], rank: int, dims: int, body: Callable[[list[str], str], None], last: int = 0) -> None:
-    """body(addresses, unit) for every unit lo..hi of the leading `dims` dims, flattened; hi < 0 is all of them.
+def each_unit(f: Function, operands: list[Operand], rank: int, dims: int, body: Callable[[list[str]], None],
+              block: Callable[[list[str], list[str], str], tuple[str, Callable[[], None]]] | None = None) -> None:
+    """body(addresses) for every unit lo..hi of the leading `dims` dims, flattened; hi < 0 is all of them.
 
-    Addresses move by addition along the innermost of these dims; the others are decomposed by division once a run."""
+    Addresses move by addition along the innermost of these dims; the others are decomposed by division once a run.
+    block(addresses, steps, count) gives a condition under which its function does a whole run instead."""
     if dims == 0:
         with f.when(f.op("icmp ne i64 %lo, %hi")):
-            body([o.base for o in operands], "0")
+            body([o.base for o in operands])
         return
     sizes = [f.word("%sizes", d) for d in range(dims)]
     total = sizes[0]
@@ -75,9 +78,21 @@ def each_unit(f: Function, operands: list[Operand], rank: int, dims: int, body: 
 
     def run(start: str, count: str, bases: list[str]) -> None:
         steps = [stride(o, dims - 1) for o in operands]
+        done = ""
+        if block is not None:
+            whole, rows, done = f.fresh("whole"), f.fresh("rows"), f.fresh("done")
+            condition, do = block(bases, steps, f.op(f"sub i64 {count}, {start}"))
+            f.branch(condition, whole, rows)
+            f.label(whole)
+            do()
+            f.jump(done)
+            f.label(rows)
         with f.loop(start, count, "1", [("ptr", b) for b in bases]) as loop:
-            body(loop.carried, loop.index)
+            body(loop.carried)
             loop.next = [f.at(p, s) for p, s in zip(loop.carried, steps, strict=True)]
+        if done:
+            f.jump(done)
+            f.label(done)
 
     if dims == 1:
         run("%lo", end, [f.at(o.base, f.op(f"mul i64 %lo, {stride(o, 0)}")) for o in operands])
@@ -115,30 +130,37 @@ def tile_length(operands: list[Operand], lanes: int) -> int:
     length = 256
     while length > 2 * lanes and length * width > TILE_BYTES:
         length //= 2
-    return max(length, lanes)
+    return max(length, lanes, 64)
 
 
-def move(module: Module, size: int) -> str:
-    """void @move(to, to_stride, from, from_stride, n, skip): n elements from one stride to another, nothing if skip. With a from_stride of 0,
-    `to` is a tile, and whole vectors are written."""
-    t, width = f"i{8 * size}", module.target.vector_bytes
-    lanes = width // size
+def move(f: Function, to: str, to_stride: str | int, source: str, source_stride: str | int, n: str, skip: str, size: int) -> None:
+    """n elements from one stride to another, nothing if skip. With a source stride of 0, `to` is a tile, and whole vectors are written.
+
+    A function of the Context's table where that has it (`move1` .. `move8`), else one of the module's own."""
+    name = f"move{size}"
+    function = f.table(name) if name in abi.INDEX else "@" + f.module.helper(name, move_ir(size, "internal"))
+    f.do(f"call void {function}(ptr {to}, i64 {to_stride}, ptr {source}, i64 {source_stride}, i64 {n}, i1 {skip})")
+
+
+def move_ir(size: int, linkage: str = "") -> str:
+    """The function move<size>: void (ptr to, i64 to_stride, ptr from, i64 from_stride, i64 n, i1 skip)."""
+    t, lanes = f"i{8 * size}", 64 // size
     v = f"<{lanes} x {t}>"
-    return module.helper(f"move{size}", f"""define internal void @move{size}(ptr %to, i64 %to_stride, ptr %from, i64 %from_stride, i64 %n, i1 %skip) noinline nounwind {{
+    return f"""define {linkage} void @move{size}(ptr %to, i64 %to_stride, ptr %from, i64 %from_stride, i64 %n, i1 %skip) noinline nounwind {{
 entry:
   br i1 %skip, label %done, label %some
 some:
-  %e0 = load {t}, ptr %from
   %still = icmp eq i64 %from_stride, 0
   br i1 %still, label %splat, label %copy
 splat:
-  %v1 = insertelement {v} zeroinitializer, {t} %e0, i64 0
+  %x = load {t}, ptr %from
+  %v1 = insertelement {v} zeroinitializer, {t} %x, i64 0
   %v = shufflevector {v} %v1, {v} zeroinitializer, <{lanes} x i32> zeroinitializer
   br label %fill
 fill:
   %i = phi i64 [ 0, %splat ], [ %i2, %fill ]
   %p = getelementptr {t}, ptr %to, i64 %i
-  store {v} %v, ptr %p, align {width}
+  store {v} %v, ptr %p, align 64
   %i2 = add i64 %i, {lanes}
   %more = icmp slt i64 %i2, %n
   br i1 %more, label %fill, label %done
@@ -155,4 +177,4 @@ copy:
   br i1 %again, label %copy, label %done
 done:
   ret void
-}}""")
+}}"""

@@ -1,12 +1,15 @@
 """Kernels of kind 'row': elementwise work, reductions over the last dim, and any mix of both (softmax, norms), row by row."""
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from bcvm.bytecode import dtypes
 from bcvm.compiler.kernels import operands as access
 from bcvm.compiler.kernels.operands import Operand
 from bcvm.compiler.kernels.plan import Pass, Plan, emit_step
 from bcvm.compiler.kernels.reduce import Accumulator, held, lane_numbers
 from bcvm.compiler.kernels.text import Function, Module
+from bcvm.compiler.kernels.transpose import transpose
 from bcvm.compiler.kernels.vector import Value, Vector, element_type
 from bcvm.compiler.region import RegionSpec
 from bcvm.compiler.target import Target
@@ -38,12 +41,26 @@ class RowKernel:
         access.load_bases(f, self.operands, rank, rank - 1)
         self.direct = access.all_unit(f, self.operands, self.n)
         release = self._scratch_rows()
-        access.each_unit(f, self.operands, rank, max(rank - 1, 0), lambda at, _: self._row(at))
+        copy = rank > 1 and not self.spec.steps and len(self.spec.inputs) == len(self.spec.outputs) == 1 and all(o.lane for o in self.operands)
+        access.each_unit(f, self.operands, rank, max(rank - 1, 0), self._row, self._transposed if copy else None)
         if release:
             with f.when(f.op(f"icmp ne i64 {release}, 0")):
                 f.do(f"call void {f.table('release')}(ptr %ctx, i64 {release})")
         f.do("ret i32 0")
         self.module.add(f)
+
+    def _transposed(self, at: list[str], steps: list[str], count: str) -> tuple[str, Callable[[], None]]:
+        """A copy whose source is contiguous along the dim before the last goes block by block."""
+        f, (source, out) = self.f, self.operands
+        condition = f.op(f"icmp sgt i64 {count}, 1")
+        for a, b in ((steps[0], source.size), (out.stride, out.size)):
+            condition = f.op(f"and i1 {condition}, {f.op(f'icmp eq i64 {a}, {b}')}")
+        condition = f.op(f"and i1 {condition}, {f.op(f'icmp ne i64 {source.stride}, {source.size}')}")
+
+        def write() -> None:
+            name = transpose(self.module, out.size)
+            f.do(f"call void @{name}(ptr {at[1]}, i64 {steps[1]}, ptr {at[0]}, i64 {source.stride}, i64 {count}, i64 {self.n})")
+        return condition, write
 
     def _scratch_rows(self) -> str:
         """Scratch rows for kept values: on the stack if short, else from the Context. Returns what to release (a register, 0 for the stack)."""
@@ -133,9 +150,8 @@ class RowKernel:
             if packed:
                 with f.when(f.op(f"xor i1 {self._plain(ragged)}, true")):
                     for o in packed:
-                        name = access.move(self.module, o.size)
                         same = f.op(f"icmp eq ptr {there[o.index]}, {here[o.index]}")
-                        f.do(f"call void @{name}(ptr {there[o.index]}, i64 {o.stride}, ptr {here[o.index]}, i64 {o.size}, i64 {m}, i1 {same})")
+                        access.move(f, there[o.index], o.stride, here[o.index], o.size, m, same, o.size)
             merged: list[Value] = []
             position = 0
             for a in accumulators:
@@ -177,8 +193,7 @@ class RowKernel:
             if not o.output:
                 filled = f.op(f"and i1 {later}, {f.op(f'icmp eq i64 {o.stride}, 0')}")
                 skip = f.op(f"or i1 {in_place}, {filled}")
-                name = access.move(self.module, o.size)
-                f.do(f"call void @{name}(ptr {tile}, i64 {o.size}, ptr {there[o.index]}, i64 {o.stride}, i64 {m}, i1 {skip})")
+                access.move(f, tile, o.size, there[o.index], o.stride, m, skip, o.size)
         f.jump(ready)
         f.label(ready)
         here = {o.index: f.op(f"phi ptr [ {there[o.index]}, %{before} ], [ {packed[o.index]}, %{pack} ]") for o in used}
@@ -188,6 +203,8 @@ class RowKernel:
         """The vector loops over one piece: unrolled, whole vectors, if the body is small; then vector by vector, masked. Returns the state."""
         f, e, lanes = self.f, self.e, self.plan.lanes
         unroll = 4 if p.cost <= LIGHT else 2 if p.cost <= MEDIUM else 0
+        if not accumulators and len(self.plan.passes) > 1:  # what a row kernel writes last comes from the first-level cache
+            unroll = 0
         scratch = {n: f.at(self.scratch[self.plan.kept[n]], i0, element_type(self.plan.dtype[n])) for n in [*p.loaded, *p.kept]}
         identity = [v for a in accumulators for v in a.identity(e)]
         state, begin = identity, "0"

@@ -105,6 +105,9 @@ class Vector:
         wrapped = value & ((1 << bits) - 1)
         return self.splat(str(wrapped - (1 << bits) if wrapped >> (bits - 1) else wrapped), scalar)
 
+    def _i32(self, value: int) -> str:
+        return self.integer(value, "i32")
+
     def raw(self, text: str, scalar: str, *operands: str) -> str:
         """`text type a, b`."""
         return self.f.op(f"{text} {self.ty(scalar)} {', '.join(operands)}")
@@ -191,7 +194,7 @@ class Vector:
         if self.target.vector_bytes >= 32:
             return self.convert("fpext", self.convert("bitcast", ref, "i16", "half"), "half", "float")
         wide = self.convert("zext", ref, "i16", "i32")  # a denormal is normalised by an exact multiplication
-        k = lambda v: self.integer(v, "i32")  # noqa: E731
+        k = self._i32
         magnitude = self.raw("shl", "i32", self.raw("and", "i32", wide, k(0x7FFF)), k(13))
         scaled = self.raw("fmul", "float", self.convert("bitcast", magnitude, "i32", "float"), self.splat(literal(2.0 ** 112, "float32"), "float"))
         special = self.raw("icmp uge", "i32", magnitude, k(0x7C00 << 13))
@@ -204,7 +207,7 @@ class Vector:
         """Round half to even. Without F16C by integer arithmetic, a denormal by an addition that rounds at its last bit."""
         if self.target.vector_bytes >= 32:
             return self.convert("bitcast", self.convert("fptrunc", ref, "float", "half"), "half", "i16")
-        k = lambda v: self.integer(v, "i32")  # noqa: E731
+        k = self._i32
         bits = self.convert("bitcast", ref, "float", "i32")
         sign = self.raw("and", "i32", bits, k(0x80000000))
         magnitude = self.raw("xor", "i32", bits, sign)
@@ -223,7 +226,7 @@ class Vector:
         if dtype == "float16":
             ref = self._from_half(self._to_half(ref))
         elif dtype == "bfloat16":
-            k = lambda v: self.integer(v, "i32")  # noqa: E731
+            k = self._i32
             bits = self.convert("bitcast", ref, "float", "i32")
             odd = self.raw("and", "i32", self.raw("lshr", "i32", bits, k(16)), k(1))
             rounded = self.raw("add", "i32", self.raw("add", "i32", bits, k(0x7FFF)), odd)
@@ -398,7 +401,7 @@ class Vector:
             return Value(dtype, near)
         # Rounded to odd first, so that the second rounding is the only one that counts.
         back = self.convert("fpext", near, "float", "double")
-        k = lambda v: self.integer(v, "i32")  # noqa: E731
+        k = self._i32
         bits = self.convert("bitcast", near, "float", "i32")
         too_far = self.raw("fcmp ogt", "double", self.intrinsic("fabs", "double", back), self.intrinsic("fabs", "double", a.ref))
         bits = self.choose(too_far, self.raw("sub", "i32", bits, k(1)), bits, "i32")
@@ -409,10 +412,10 @@ class Vector:
     def _float_to_int(self, a: Value, dtype: str) -> Value:
         s, size = held_type(a.dtype), dtypes.itemsize(dtype)
         work = "float64" if s == "double" else "float32"
-        k = lambda v: self.splat(literal(v, work), s)  # noqa: E731
         if dtype == "uint64":
-            big = self.raw("fcmp oge", s, a.ref, k(2.0 ** 63))
-            low = self.choose(big, self.raw("fsub", s, a.ref, k(2.0 ** 63)), a.ref, s)
+            half = self.splat(literal(2.0 ** 63, work), s)
+            big = self.raw("fcmp oge", s, a.ref, half)
+            low = self.choose(big, self.raw("fsub", s, a.ref, half), a.ref, s)
             bits = self._truncate(low, s, 63, "i64")
             return Value(dtype, self.choose(big, self.raw("xor", "i64", bits, self.integer(-1 << 63, "i64")), bits, "i64"))
         if dtype in ("int64", "uint32"):

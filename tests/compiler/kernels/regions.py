@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from harness import region
 
 from bcvm.bytecode import dtypes
 from bcvm.compiler.region import RegionSpec
 from bcvm.ops.definition import OPS, Reduction
-from harness import region
 
 FLOATS = ("float32", "float64", "float16")
 INTEGERS = ("int32", "int64", "int8", "uint8", "int16", "uint32", "uint64")

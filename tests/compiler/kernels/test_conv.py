@@ -1,6 +1,7 @@
 """The convolution kernel against a float64 reference, over sizes, strides, padding, dilation, groups, layouts and targets."""
 from __future__ import annotations
 
+import itertools
 import sys
 from pathlib import Path
 
@@ -20,8 +21,11 @@ targets = pytest.mark.parametrize("target", h.TARGETS, ids=("host", "avx2", "bas
 
 def reference(x: np.ndarray, w: np.ndarray, bias: np.ndarray | None, attrs: ConvAttrs) -> np.ndarray:
     """Sums over windows, in the operands' own dtype."""
-    top, bottom, left, right = attrs.padding
     (sh, sw), (dh, dw), groups = attrs.stride, attrs.dilation, attrs.groups
+    top, left = (w.shape[2] - 1) * dh // 2, (w.shape[3] - 1) * dw // 2
+    bottom, right = (w.shape[2] - 1) * dh - top, (w.shape[3] - 1) * dw - left
+    if attrs.padding != "same":
+        top, bottom, left, right = attrs.padding
     x = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
     outputs, per_group, kh, kw = w.shape
     oh, ow = out_size(x.shape[2], kh, sh, dh), out_size(x.shape[3], kw, sw, dw)
@@ -95,6 +99,24 @@ def test_any_size_and_layout(target: Target, attrs: ConvAttrs) -> None:
 
 
 @targets
+def test_same_padding_keeps_the_size(target: Target) -> None:
+    rng = np.random.default_rng(8)
+    for kernel in ((3, 3), (4, 2), (1, 5)):
+        x, w = h.values(rng, (2, 3, 11, 14), "float32"), h.values(rng, (4, 3, *kernel), "float32")
+        for dilation in ((1, 1), (2, 3)):
+            attrs = ConvAttrs(padding="same", dilation=dilation)
+            assert reference(x, w, None, attrs).shape == (2, 4, 11, 14)
+            check(target, x, w, None, attrs)
+
+
+@targets
+def test_a_kernel_without_elements_gives_zeros(target: Target) -> None:
+    out = np.full((1, 2, 6, 6), np.nan, np.float32)
+    convolve(target, np.ones((1, 3, 5, 5), np.float32), np.ones((2, 3, 0, 0), np.float32), None, ATTRS[0], out)
+    assert (out == 0).all()
+
+
+@targets
 def test_depthwise(target: Target) -> None:
     rng = np.random.default_rng(2)
     for size in (7, 30):
@@ -153,7 +175,7 @@ def test_parts_make_the_same_bits_as_the_whole(target: Target) -> None:
         parts = np.full_like(whole, np.nan)
         units = conv.units(2, attrs.groups, whole.shape[2])
         cuts = sorted({0, units, *(int(n) for n in rng.integers(0, units + 1, 5))})
-        for lo, hi in zip(cuts, cuts[1:]):
+        for lo, hi in itertools.pairwise(cuts):
             convolve(target, x, w, bias, attrs, parts, lo, hi)
         np.testing.assert_array_equal(parts, whole)
 

@@ -26,7 +26,7 @@ def run_take(target: Target, x: np.ndarray, indices: np.ndarray, axis: int, out:
     if not dims:
         dims, strides = (1,), ((0,), (0,), (0,))
     function = h.compile_kernel(movement.take(str(x.dtype), str(indices.dtype), len(dims), target), target)
-    return h.run(function, h.operand_words(*zip((x, indices, out), strides)), h.words(*dims, x.shape[axis], x.strides[axis]), lo, hi)
+    return h.run(function, h.operand_words(*zip((x, indices, out), strides, strict=True)), h.words(*dims, x.shape[axis], x.strides[axis]), lo, hi)
 
 
 def whole_of(view: np.ndarray) -> np.ndarray:

@@ -1,0 +1,83 @@
+"""A graph to native code that can be entered: driver and entry stub in one module, kernels in the table."""
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bcvm.compiler import boxing, llvm, loader, stub
+from bcvm.compiler.compile import CompiledGraph, compile_graph
+from bcvm.compiler.runtime import runtime
+from bcvm.compiler.table import Kernel, table
+from bcvm.compiler.target import host
+from bcvm.specialise.ssa import Graph, State
+from bcvm.specialise.types import Const, Tensor
+
+# Frameworks add what makes their tensor of an ndarray, for tensors that native code made and the interpreter takes up.
+BOXES: dict[str, Callable[[Any, Tensor], Any]] = {}
+
+
+class NativeCode:
+    """The code of one specialisation. entry: address of its vectorcall function. ms: milliseconds per step of the compilation."""
+
+    def __init__(self, compiled: CompiledGraph, entry_stub: stub.Stub, code: loader.LoadedCode, kernels: list[Kernel], ms: dict[str, float]) -> None:
+        self.compiled, self.stub, self.code, self.kernels, self.ms = compiled, entry_stub, code, kernels, ms
+        self.entry = entry_stub.address
+        self.size = code.size + sum(k.code.size for k in kernels)
+
+    def calls(self) -> int:
+        """Calls that entered here, those that left again included."""
+        return self.stub.counter(stub.CALLS)
+
+    def left(self) -> int:
+        """Calls that left to the interpreter."""
+        return self.stub.counter(stub.EXITS)
+
+    @property
+    def active(self) -> int:
+        return self.stub.active
+
+    def release(self) -> None:
+        """Free the code. Only when no entry leads here and `active` is 0."""
+        self.stub.release()
+        table.release(self.kernels)
+        self.kernels = []
+
+
+def build(graph: Graph, count: int, names: Sequence[str], successor: int, resume: Callable[[str, State, list[Any]], Any]) -> NativeCode:
+    """Compile a graph whose ('arg', i) is the i-th of `count` call arguments, the last ones keywords of these names. Calls that its guards do
+    not admit go to the vectorcall function at `successor`. Where the driver leaves, resume(reason, state, values) gives the call's
+    result. CompileError, Unsupported: no native code for this graph."""
+    ms: dict[str, float] = {}
+    compiled = compile_graph(graph, table, host(), lambda name, took, fused: ms.__setitem__(name, took))
+
+    def leave(exit_id: int, in_address: int, out_address: int) -> Any:
+        if not 0 <= exit_id < len(compiled.exits):
+            raise MemoryError(f"{graph.name}: no memory for a tensor")
+        state, reason = compiled.exits[exit_id]
+        try:
+            values = boxing.read_state(out_address, [v.type for v in state.values()], box)
+        finally:
+            compiled.drop_held(exit_id, out_address)
+        if reason == "interrupt":
+            runtime().interrupted()
+        return resume(reason, state, values)
+
+    start = time.perf_counter()
+    entry_stub = stub.prepare(graph, stub.Call(count - len(names), tuple(names)), [stub.Arg(i) for i in range(count)], compiled.return_tree if compiled.returns else Const(None),
+                              driver="@driver", resume=leave, out_words=compiled.out_words)
+    code = loader.load(llvm.compile_ir(compiled.module(entry_stub.ir)))
+    entry_stub.load(code)
+    entry_stub.set_successor(successor)
+    ms["CodeGen"] = (time.perf_counter() - start) * 1e3
+    if any(b.loop for b in graph.blocks):
+        runtime().watch_signals()
+    return NativeCode(compiled, entry_stub, code, table.acquire([k.key for k in compiled.kernels]), ms)
+
+
+def box(array: Any, type: Tensor) -> Any:
+    """A tensor of the type's library that native code made, from its ndarray."""
+    make = BOXES.get(type.library)
+    if make is not None:
+        return make(array, type)
+    return array[()] if type.scalar else array

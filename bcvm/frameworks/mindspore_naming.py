@@ -1,0 +1,40 @@
+"""What the bindings of MindSpore share: its names, and checks for what PyNative refuses."""
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from bcvm.bytecode.dtypes import is_float
+from bcvm.ops.definition import binds
+
+MS: dict[str, str] = {"library": "mindspore"}
+
+
+def named(*names: str) -> list[str]:
+    """Each name in mindspore.ops, mindspore.mint and mindspore.mint.nn.functional; binding is by identity, so aliases do no harm."""
+    return [f"mindspore.{place}.{n}" for n in names for place in ("ops", "mint", "mint.nn.functional", "ops.auto_generate", "ops.function")]
+
+
+def primitive(name: str) -> list[str]:
+    """The class of a primitive, and the instance that MindSpore's functions share."""
+    return [f"mindspore.ops.{name}", f"mindspore.ops.auto_generate.{name}"]
+
+
+def floating(b: Any, x: Any, what: str) -> Any:
+    return x if is_float(b.dtype(x)) else b.unsupported(f"MindSpore's {what} of {b.dtype(x)}")
+
+
+def same_dtype(b: Any, what: str, *tensors: Any) -> None:
+    if len({b.dtype(t) for t in tensors}) > 1:
+        b.unsupported(f"MindSpore's {what} of tensors of different dtypes")
+
+
+def bind_primitive(name: str, function: Callable[..., Any]) -> None:
+    binds(*primitive(name), **MS)(lambda b, prim, *args: function(b, *args))
+
+
+def ms_dtype(b: Any, name: str) -> Any:
+    """MindSpore's dtype object."""
+    module = sys.modules["mindspore"]
+    return getattr(module, "bool_" if name == "bool" else name)
