@@ -1,8 +1,8 @@
 """LLVM IR of the arena and of the pool of contexts.
 
 Small buffers (up to 1 MiB) are cut from chunks by a bump pointer and recycled through one free list per size class: 128, 192,
-256, 384, ... bytes, header included. Larger ones are allocated singly, kept in a list of the context, and recycled through a short cache,
-best fit. Header of a buffer, before its data: count -64, size class -56 (-1: single), next -48, previous -40, raw block -32, bytes -24.
+256, 384, ... bytes, header included. Larger ones are allocated singly, kept in a list of the context, and recycled through a short cache.
+Header of a buffer, before its data: count -64, size class -56 (-1: single), next -48, previous -40, raw block -32, bytes -24.
 """
 from __future__ import annotations
 

@@ -58,6 +58,7 @@ def is_region_op(node: Node) -> bool:
 
 def simplify(graph: Graph) -> Graph:
     """All passes. Returns the graph itself."""
+    _mark_written(graph)
     _fold_casts(graph)
     _split_reductions(graph)
     _merge_equal(graph)
@@ -71,6 +72,20 @@ def _all_ends(graph: Graph) -> Iterator[Terminator]:
             yield block.end
 
 
+def _mark_written(graph: Graph) -> None:
+    """A number as a tensor of rank 0 is no constant if a store may reach its memory: attrs['written']."""
+    if not any(n.effect for b in graph.blocks for n in b.nodes):
+        return
+    for block in graph.blocks:
+        shared = [a for j in jumps(block.end) for a in j.args]
+        for node in block.nodes:
+            if node.op == "view" or node.effect:
+                shared.append(node.operands[0])
+        for v in shared:
+            if v.node is not None and v.node.op == "fill":
+                v.node.attrs["written"] = True
+
+
 def _fold_casts(graph: Graph) -> None:
     """cast(fill of rank 0 with a constant) is a fill of the other dtype."""
     for block in graph.blocks:
@@ -78,7 +93,7 @@ def _fold_casts(graph: Graph) -> None:
             if node.op != "op" or node.attrs["op"].name != "cast":
                 continue
             source = node.operands[0].node
-            if source is None or source.op != "fill" or source.operands or node.operands[0].type.dims:  # type: ignore[union-attr]
+            if source is None or source.op != "fill" or source.operands or "written" in source.attrs or node.operands[0].type.dims:  # type: ignore[union-attr]
                 continue
             if isinstance(node.results[0].type, Tensor) and node.results[0].type.dtype != "bfloat16" and source.results[0].type.dtype != "bfloat16":  # type: ignore[union-attr]
                 with np.errstate(all="ignore"):

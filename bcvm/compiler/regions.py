@@ -69,7 +69,7 @@ def is_box(node: Node | None) -> bool:
     """A tensor of rank 0 made of a number: kept in a stack slot, or written into the regions that use it."""
     if node is None or not node.results or not isinstance(node.results[0].type, Tensor) or node.results[0].type.dims:
         return False
-    return node.op == "fill" or (is_region_op(node) and node.attrs["op"].name == "cast" and isinstance(node.operands[0].type, Scalar))
+    return (node.op == "fill" and "written" not in node.attrs) or (is_region_op(node) and node.attrs["op"].name == "cast" and isinstance(node.operands[0].type, Scalar))
 
 
 def is_constant(value: Value) -> bool:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from bcvm.compiler import abi, arena_ir
 
+
 def module(addresses: dict[str, int]) -> str:
     """addresses: malloc, free, madvise, Py_IncRef, Py_DecRef, PyErr_Clear, PyArray_New, PyArray_SetBaseObject, array_type,
     table, kernels, interrupt, counters, pool (a word: head of the list of idle contexts)."""

@@ -582,7 +582,7 @@ def _holds(g: Guard, known: Any) -> bool:
 
 def _plain_attribute(cls: type | None, name: str) -> bool:
     """Whether reading `name` of an exact `cls` is a plain lookup that runs no Python code."""
-    if cls is None or getattr(cls, "__getattribute__") is not object.__getattribute__:
+    if cls is None or cls.__getattribute__ is not object.__getattribute__:  # type: ignore[comparison-overlap]
         return False
     for base in cls.__mro__:
         if name in vars(base):

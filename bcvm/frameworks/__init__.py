@@ -1,2 +1,12 @@
-"""Adapters: what bcvm knows of each tensor library. Importing this package registers NumPy's; MindSpore's follows when it is imported."""
+"""Adapters: what bcvm knows of each tensor library. Importing this package registers NumPy's; MindSpore's follows when the program imports it."""
 from bcvm.frameworks import numpy_  # noqa: F401
+from bcvm.vm.libraries import when_imported
+
+
+def _mindspore() -> None:
+    from bcvm.frameworks import cells, mindspore, mindspore_bindings  # noqa: F401
+    mindspore.register()
+    cells.register()
+
+
+when_imported("mindspore", _mindspore)

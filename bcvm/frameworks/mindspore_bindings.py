@@ -19,18 +19,27 @@ from bcvm.ops.numpy_bindings import NOVALUE
 # -- elementwise: (op, functions, methods, primitive, operands)
 
 _UNARY: tuple[tuple[str, str, str], ...] = (
-    ("exp", "exp", "Exp"), ("log", "log", "Log"), ("sqrt", "sqrt", "Sqrt"), ("rsqrt", "rsqrt", "Rsqrt"), ("square", "square", "Square"), ("abs", "abs absolute", "Abs"),
-    ("neg", "neg negative", "Neg"), ("sin", "sin", "Sin"), ("cos", "cos", "Cos"), ("tan", "tan", "Tan"), ("sinh", "sinh", "Sinh"), ("cosh", "cosh", "Cosh"), ("tanh", "tanh", "Tanh"),
-    ("arctan", "atan arctan", "Atan"), ("expm1", "expm1", "Expm1"), ("log1p", "log1p", "Log1p"), ("log2", "log2", ""), ("log10", "log10", ""), ("erf", "erf", "Erf"),
+    ("exp", "exp", "Exp"), ("log", "log", "Log"), ("sqrt", "sqrt", "Sqrt"), ("rsqrt", "rsqrt", "Rsqrt"), ("square", "square", "Square"),
+    ("abs", "abs absolute", "Abs"),
+    ("neg", "neg negative", "Neg"), ("sin", "sin", "Sin"), ("cos", "cos", "Cos"), ("tan", "tan", "Tan"), ("sinh", "sinh", "Sinh"), ("cosh", "cosh", "Cosh"),
+    ("tanh", "tanh", "Tanh"),
+    ("arctan", "atan arctan", "Atan"), ("expm1", "expm1", "Expm1"), ("log1p", "log1p", "Log1p"), ("log2", "log2", ""), ("log10", "log10", ""),
+    ("erf", "erf", "Erf"),
     ("reciprocal", "reciprocal inverse", "Reciprocal"), ("sigmoid", "sigmoid", "Sigmoid"), ("silu", "silu", "SiLU"), ("hswish", "hardswish", "HSwish"),
     ("hsigmoid", "hardsigmoid", "HSigmoid"), ("sign_ms", "sign", "Sign"), ("floor", "floor", "Floor"), ("ceil", "ceil", "Ceil"), ("trunc", "trunc", "Trunc"),
     ("logical_not", "logical_not", "LogicalNot"), ("isnan", "isnan", "IsNan"), ("isinf", "isinf", "IsInf"), ("isfinite", "isfinite", "IsFinite"))
 
 _BINARY: tuple[tuple[str, str, str], ...] = (
-    ("add", "add", "Add"), ("sub", "sub subtract", "Sub"), ("mul", "mul multiply", "Mul"), ("truediv", "div true_divide divide", "Div RealDiv"), ("floordiv_ms", "floor_divide floor_div", "FloorDiv"),
+    ("add", "add", "Add"), ("sub", "sub subtract", "Sub"), ("mul", "mul multiply", "Mul"), ("truediv", "div true_divide divide", "Div RealDiv"),
+    ("floordiv_ms", "floor_divide floor_div", "FloorDiv"),
     ("mod_ms", "remainder floor_mod", "FloorMod"), ("pow_ms", "pow", "Pow"), ("maximum_ms", "maximum", "Maximum"), ("minimum_ms", "minimum", "Minimum"),
-    ("eq", "equal eq", "Equal"), ("ne", "not_equal ne", "NotEqual"), ("lt", "less lt", "Less"), ("le", "less_equal le", "LessEqual"), ("gt", "greater gt", "Greater"),
-    ("ge", "greater_equal ge", "GreaterEqual"), ("logical_and", "logical_and", "LogicalAnd"), ("logical_or", "logical_or", "LogicalOr"), ("logical_xor", "logical_xor", "LogicalXor"))
+    ("eq", "equal eq", "Equal"), ("ne", "not_equal ne", "NotEqual"), ("lt", "less lt", "Less"), ("le", "less_equal le", "LessEqual"),
+    ("gt", "greater gt", "Greater"),
+    ("ge", "greater_equal ge", "GreaterEqual"), ("logical_and", "logical_and", "LogicalAnd"), ("logical_or", "logical_or", "LogicalOr"),
+    ("logical_xor", "logical_xor", "LogicalXor"))
+
+
+_NO_METHODS = ("silu", "hardswish", "hardsigmoid", "floor_div", "floor_mod")
 
 
 def _reject_bool(b: Any, name: str, operands: tuple[Any, ...]) -> None:
@@ -51,7 +60,7 @@ def _elementwise(op: str, functions: str, primitives: str, count: int) -> None:
     def instance(b: Any, prim: Any, *operands: Any) -> Any:
         return function(b, *operands)
     names = functions.split()
-    binds(*named(*names), method=names, **MS)(function)
+    binds(*named(*names), method=[n for n in names if n not in _NO_METHODS], **MS)(function)
     for p in primitives.split():
         binds(*primitive(p), **MS)(instance)
 
@@ -71,7 +80,8 @@ def _operator(name: str, op: str) -> None:
     binds(method=f"operator {name}", **MS)(binding)
 
 
-for _name, _op in (("sub", "sub"), ("truediv", "truediv"), ("floordiv", "floordiv_ms"), ("mod", "mod_ms"), ("pow", "pow_ms"), ("neg", "neg"), ("invert", "logical_not"), ("matmul", "matmul")):
+for _name, _op in (("sub", "sub"), ("truediv", "truediv"), ("floordiv", "floordiv_ms"), ("mod", "mod_ms"), ("pow", "pow_ms"), ("neg", "neg"),
+                   ("invert", "logical_not"), ("matmul", "matmul")):
     _operator(_name, _op)
 for _name in ("lshift", "rshift"):
     binds(method=f"operator {_name}", **MS)(lambda b, *o: b.unsupported("shifts of MindSpore tensors"))
@@ -82,7 +92,7 @@ def _round(b: Any, x: Any, *, decimals: Any = 0) -> Any:
     return b.op("rint", floating(b, x, "round")) if const(b, decimals) == 0 else b.unsupported("round with decimals")
 
 
-@binds(*named("relu"), method="relu", **MS)
+@binds(*named("relu"), **MS)
 def _relu(b: Any, x: Any, inplace: Any = False) -> Any:
     return b.unsupported("relu in place") if flag(b, inplace) else b.op("relu_ms", x)
 
@@ -94,15 +104,17 @@ def _relu6(b: Any, x: Any, inplace: Any = False) -> Any:
     return b.op("minimum_ms", b.op("maximum_ms", floating(b, x, "relu6"), 0.0), 6.0)
 
 
-@binds(*named("gelu"), method="gelu", **MS)
+@binds(*named("gelu"), **MS)
 def _gelu(b: Any, x: Any, approximate: Any = "none", **options: Any) -> Any:
     form = const(b, options.get("approximate", approximate))
-    return b.op({"none": "gelu", "tanh": "gelu_tanh"}[form], floating(b, x, "gelu")) if form in ("none", "tanh") else b.unsupported(f"gelu approximate={form!r}")
+    return b.op({"none": "gelu", "tanh": "gelu_tanh"}[form], floating(b, x, "gelu")) if form in ("none",
+            "tanh") else b.unsupported(f"gelu approximate={form!r}")
 
 
 @binds(*named("leaky_relu"), **MS)
 def _leaky_relu(b: Any, x: Any, alpha: Any = 0.2) -> Any:
-    return b.op("leaky_relu", floating(b, x, "leaky_relu"), alpha=float(const(b, alpha))) if const(b, alpha) <= 1 else b.unsupported("leaky_relu with alpha over 1")
+    return b.op("leaky_relu", floating(b, x, "leaky_relu"), alpha=float(const(b, alpha))) if const(b,
+            alpha) <= 1 else b.unsupported("leaky_relu with alpha over 1")
 
 
 @binds(*named("elu"), **MS)
@@ -235,14 +247,16 @@ _reduction("logsumexp", "logsumexp", _only_float)
 def _reduce_primitive(name: str, op: str, same: bool) -> None:
     def binding(b: Any, prim: Any, x: Any, axis: Any = ()) -> Any:
         if same and not is_float(b.dtype(x)):
-            return b.cast(b.op(op, x, axis=_all_axes(b, axis, b.rank(x)), keepdims=bool(prim.keep_dims)), b.dtype(x)) if op == "sum" else b.unsupported(f"{name} of integers")
+            return b.cast(b.op(op, x, axis=_all_axes(b, axis, b.rank(x)), keepdims=bool(prim.keep_dims)),
+                          b.dtype(x)) if op == "sum" else b.unsupported(f"{name} of integers")
         if getattr(prim, "skip_mode", False):
             return b.unsupported(f"{name} with skip_mode")
         return b.op(op, x, axis=_all_axes(b, axis, b.rank(x)), keepdims=bool(prim.keep_dims))
     binds(*primitive(name), **MS)(binding)
 
 
-for _name, _op, _same in (("ReduceSum", "sum", True), ("ReduceMean", "mean", True), ("ReduceProd", "prod", True), ("ReduceMax", "max", False), ("ReduceMin", "min", False),
+for _name, _op, _same in (("ReduceSum", "sum", True), ("ReduceMean", "mean", True), ("ReduceProd", "prod", True), ("ReduceMax", "max", False),
+                          ("ReduceMin", "min", False),
                           ("ReduceAll", "all", False), ("ReduceAny", "any", False)):
     _reduce_primitive(_name, _op, _same)
 
@@ -280,19 +294,24 @@ _with_index("max")
 _with_index("min")
 
 
-def _arg(name: str) -> None:
+def _arg(name: str, dtype: str) -> None:
+    """ops.argmin and Tensor.argmin give int32, everything else of the kind int64."""
     def function(b: Any, x: Any, *args: Any, **options: Any) -> Any:
         axis, keepdims, _ = _options(b, args, options)
         return b.op(name, x, axis=_all_axes(b, axis, b.rank(x)), keepdims=keepdims)
 
+    def narrow(b: Any, x: Any, *args: Any, **options: Any) -> Any:
+        return b.cast(function(b, x, *args, **options), dtype)
+
     def instance(b: Any, prim: Any, x: Any) -> Any:
         return b.cast(b.op(name, x, axis=(b.axis(prim.axis, b.rank(x)),), keepdims=False), dtype_name(b, prim.init_attrs["output_type"]))
-    binds(*named(name), method=name, **MS)(function)
+    binds(f"mindspore.ops.{name}", method=name, **MS)(function if dtype == "int64" else narrow)
+    binds(f"mindspore.mint.{name}", **MS)(function)
     binds(*primitive(name.capitalize()), **MS)(instance)
 
 
-_arg("argmax")
-_arg("argmin")
+_arg("argmax", "int64")
+_arg("argmin", "int32")
 
 
 def _spread(name: str) -> None:
@@ -342,7 +361,7 @@ def _softmax(b: Any, x: Any, axis: Any = -1, dtype: Any = None, **options: Any) 
     return b.op("softmax", floating(b, x, "softmax"), axis=(b.axis(axis, b.rank(x)),))
 
 
-@binds(*named("log_softmax"), method="log_softmax", **MS)
+@binds(*named("log_softmax"), **MS)
 def _log_softmax(b: Any, x: Any, axis: Any = -1, dtype: Any = None, **options: Any) -> Any:
     axis = options.get("dim", axis)
     if not none(b, dtype):
@@ -408,7 +427,8 @@ def _batch_norm(b: Any, prim: Any, x: Any, scale: Any, bias: Any, mean: Any, var
 
 
 @binds(*named("batch_norm"), **MS)
-def _batch_norm_function(b: Any, x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None, training: Any = False, momentum: Any = 0.1, eps: Any = 1e-5) -> Any:
+def _batch_norm_function(b: Any, x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None, training: Any = False, momentum: Any = 0.1,
+                         eps: Any = 1e-5) -> Any:
     if flag(b, training) or none(b, weight) or none(b, bias):
         return b.unsupported("batch_norm in training or without parameters")
     return _normalised(b, x, weight, bias, mean, var, float(const(b, eps)))
@@ -470,4 +490,5 @@ def _bias_add(b: Any, x: Any, bias: Any) -> Any:
     return b.op("bias_add", x, bias)
 
 
-binds(*primitive("BiasAdd"), **MS)(lambda b, prim, x, bias: _bias_add(b, x, bias) if prim.init_attrs["data_format"] == "NCHW" else b.unsupported("BiasAdd of another format"))
+binds(*primitive("BiasAdd"), **MS)(lambda b, prim, x, bias: _bias_add(b, x,
+                                                                      bias) if prim.init_attrs["data_format"] == "NCHW" else b.unsupported("BiasAdd of another format"))

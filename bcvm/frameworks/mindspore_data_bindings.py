@@ -54,8 +54,10 @@ def _convolution(b: Any, x: Any, weight: Any, bias: tuple[Any, ...], pad_mode: A
 
 
 @binds("mindspore.ops.conv2d", **MS)
-def _conv2d(b: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: Any = "valid", padding: Any = 0, dilation: Any = 1, groups: Any = 1) -> Any:
-    return _convolution(b, x, weight, present(b, bias), const(b, pad_mode), const(b, padding), pair(const(b, stride), "stride"), pair(const(b, dilation), "dilation"), const(b, groups))
+def _conv2d(b: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1, pad_mode: Any = "valid", padding: Any = 0, dilation: Any = 1,
+            groups: Any = 1) -> Any:
+    return _convolution(b, x, weight, present(b, bias), const(b, pad_mode), const(b, padding), pair(const(b, stride), "stride"),
+                        pair(const(b, dilation), "dilation"), const(b, groups))
 
 
 @binds("mindspore.mint.nn.functional.conv2d", **MS)
@@ -104,7 +106,8 @@ def _avg_pool(b: Any, prim: Any, x: Any) -> Any:
 
 
 @binds("mindspore.ops.max_pool2d", **MS)
-def _max_pool2d(b: Any, x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, return_indices: Any = False, ceil_mode: Any = False) -> Any:
+def _max_pool2d(b: Any, x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, return_indices: Any = False,
+                ceil_mode: Any = False) -> Any:
     if flag(b, return_indices) or flag(b, ceil_mode) or pair(const(b, dilation), "dilation") != (1, 1):
         return b.unsupported("max_pool2d with indices, ceil_mode or dilation")
     kernel, p = pair(const(b, kernel_size), "kernel"), pair(const(b, padding), "padding")
@@ -113,7 +116,8 @@ def _max_pool2d(b: Any, x: Any, kernel_size: Any, stride: Any = None, padding: A
 
 
 @binds("mindspore.ops.avg_pool2d", **MS)
-def _avg_pool2d(b: Any, x: Any, kernel_size: Any = 1, stride: Any = 1, padding: Any = 0, ceil_mode: Any = False, count_include_pad: Any = True, divisor_override: Any = 0) -> Any:
+def _avg_pool2d(b: Any, x: Any, kernel_size: Any = 1, stride: Any = 1, padding: Any = 0, ceil_mode: Any = False, count_include_pad: Any = True,
+                divisor_override: Any = 0) -> Any:
     if flag(b, ceil_mode) or const(b, divisor_override) or not isinstance(const(b, padding), int):
         return b.unsupported("avg_pool2d with ceil_mode, divisor_override or uneven padding")
     return b.op("avg_pool2d", floating(b, x, "avg_pool2d"), kernel=pair(const(b, kernel_size), "kernel"), stride=pair(const(b, stride), "stride"),
@@ -136,7 +140,8 @@ def _attention(b: Any, q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p:
     if const(b, dropout_p):
         return b.unsupported("attention with dropout")
     same_dtype(b, "attention", q, k, v)
-    return b.op("scaled_dot_product_attention", q, k, v, *present(b, attn_mask), causal=flag(b, is_causal), scale=None if none(b, scale) else float(const(b, scale)))
+    return b.op("scaled_dot_product_attention", q, k, v, *present(b, attn_mask), causal=flag(b, is_causal),
+                scale=None if none(b, scale) else float(const(b, scale)))
 
 
 @binds("mindspore.ops.dropout", "mindspore.mint.nn.functional.dropout", **MS)
@@ -275,16 +280,21 @@ def _squeeze(b: Any, x: Any, axis: Any = None, **options: Any) -> Any:
 binds(*primitive("Squeeze"), **MS)(lambda b, prim, x: squeeze(b, x, tuple(prim.axis) or None))
 
 
-@binds("mindspore.ops.flatten", method="flatten", **MS)
-def _flatten(b: Any, x: Any, order: Any = "C", *, start_dim: Any = None, end_dim: Any = -1) -> Any:
-    """The function starts at axis 1, the method (`start_dim` not given) at 1 too; rank 0 becomes rank 1."""
+@binds("mindspore.ops.flatten", **MS)
+def _flatten(b: Any, x: Any, order: Any = "C", *, start_dim: Any = 1, end_dim: Any = -1) -> Any:
+    """Rank 0 becomes rank 1."""
     rank, dims = b.rank(x), list(b.dims(x))
     if const(b, order) != "C":
         return b.unsupported("flatten with order F")
     if rank < 2:
         return b.reshape(x, [product(dims)])
-    first, last = b.axis(1 if start_dim is None else start_dim, rank), b.axis(end_dim, rank)
+    first, last = b.axis(start_dim, rank), b.axis(end_dim, rank)
     return b.reshape(x, dims[:first] + [product(dims[first:last + 1])] + dims[last + 1:])
+
+
+@binds(method="flatten", **MS)
+def _flatten_method(b: Any, x: Any, order: Any = "C", *, start_dim: Any = 0, end_dim: Any = -1) -> Any:
+    return _flatten(b, x, order, start_dim=start_dim, end_dim=end_dim)
 
 
 @binds("mindspore.mint.flatten", **MS)

@@ -15,7 +15,7 @@ from typing import Any
 from bcvm.bytecode.program import BoundProgram, Program
 from bcvm.frontend.annotations import hints_of
 from bcvm.frontend.generator import BytecodeGenerator, parameters_of, whole_function
-from bcvm.frontend.outline import WholeFunction, make
+from bcvm.frontend.outline import NeedsFlags, WholeFunction, make
 from bcvm.frontend.source import FUTURE_FLAGS, Untrusted, find
 
 __all__ = ["program_of"]
@@ -90,8 +90,12 @@ def _generate(function: FunctionType, hints: dict[str, str], first: bool) -> _Te
         with warnings.catch_warnings():  # of the source: they were given when it was compiled first
             warnings.simplefilter("ignore", SyntaxWarning)
             warnings.simplefilter("ignore", DeprecationWarning)
-            source = find(function)
-            return _Template(*BytecodeGenerator(name, code, source, parameters, hints).generate(code.co_flags & FUTURE_FLAGS))
+            flagged: frozenset[str] = frozenset()
+            while True:
+                try:
+                    return _Template(*BytecodeGenerator(name, code, find(function), parameters, hints, flagged).generate(code.co_flags & FUTURE_FLAGS))
+                except NeedsFlags as e:  # names of locals that have none yet
+                    flagged |= e.names
     except Untrusted as e:
         reason = str(e)
         if first:

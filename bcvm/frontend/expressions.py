@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bcvm.bytecode.build import Label, ProgramBuilder
-from bcvm.frontend.outline import Outline, Outliner
+from bcvm.frontend.outline import Outline, Outliner, flag_of
 from bcvm.frontend.scope import CONSUMERS, consumes_generator
 
 BINARY: dict[type, str] = {
@@ -80,9 +80,10 @@ class ExpressionGenerator(Emitter):
 
     outliner: Outliner
 
-    def __init__(self, builder: ProgramBuilder, lines: Sequence[str], local_names: set[str], free: frozenset[str], declared_global: set[str]) -> None:
+    def __init__(self, builder: ProgramBuilder, lines: Sequence[str], local_names: set[str], free: frozenset[str], declared_global: set[str],
+                 flagged: frozenset[str]) -> None:
         super().__init__(builder, lines)
-        self.locals, self.free, self.declared_global = local_names, free, declared_global
+        self.locals, self.free, self.declared_global, self.flagged = local_names, free, declared_global, flagged
         self.current: ast.stmt | None = None
         self.imports: list[int] = []
         self._import_names: set[str] = set()
@@ -109,6 +110,15 @@ class ExpressionGenerator(Emitter):
         else:
             kind = "closure" if name in self.free and name not in self.declared_global else "global"
             self.emit("LOAD_CAPTURE", self.b.capture(kind, name))
+
+    def store_local(self, name: str) -> None:
+        self.emit("STORE", self.b.local(name))
+        if name in self.flagged:
+            self.set_flag(name, True)
+
+    def set_flag(self, name: str, value: bool) -> None:
+        self.constant(value)
+        self.emit("STORE", self.b.local(flag_of(name)))
 
     # -- operators
     def _binary(self, node: ast.BinOp) -> None:
@@ -356,7 +366,7 @@ class ExpressionGenerator(Emitter):
         self.expr(node.value)
         self.at(node)
         self.emit("COPY", 1)
-        self.emit("STORE", self.b.local(node.target.id))
+        self.store_local(node.target.id)
 
     # -- Python
     def outlined(self, node: ast.expr) -> None:
@@ -367,19 +377,35 @@ class ExpressionGenerator(Emitter):
         """Push the live-ins, call, store the live-outs. An outcome and a value stay on the stack, the outcome on top."""
         self.at(node)
         for name in outline.live_ins:
-            self.emit("LOAD", self.b.local(name))
-        self.call_import(node, len(outline.live_ins), outline.results)
+            if name in outline.maybe:
+                self._load_if_set(name)
+            else:
+                self.emit("LOAD", self.b.local(name))
+        for name in outline.maybe:
+            self.emit("LOAD", self.b.local(flag_of(name)))
+        self.call_import(node, len(outline.live_ins) + len(outline.maybe), outline.results)
         for name, flagged in outline.live_outs:
             if not flagged:
-                self.emit("STORE", self.b.local(name))
+                self.store_local(name)
                 continue
             unset, end = self.b.label(), self.b.label()
             self.emit("COND_JUMP", unset)
-            self.emit("STORE", self.b.local(name))
+            self.store_local(name)
             self.emit("JUMP", end)
             self.place(unset)
             self.emit("POP")
             self.place(end)
+
+    def _load_if_set(self, name: str) -> None:
+        """The local, or None."""
+        unset, end = self.b.label(), self.b.label()
+        self.emit("LOAD", self.b.local(flag_of(name)))
+        self.emit("COND_JUMP", unset)
+        self.emit("LOAD", self.b.local(name))
+        self.emit("JUMP", end)
+        self.place(unset)
+        self.constant(None)
+        self.place(end)
 
     def call_import(self, node: Any, count: int, results: int) -> None:
         """CALL_PY of the piece that was outlined last."""

@@ -80,7 +80,9 @@ def whole_function(name: str, code: CodeType, parameters: Sequence[Parameter], h
 class BytecodeGenerator(ExpressionGenerator):
     """Walks the statements of one function. WholeFunction is raised where only Python itself can run it."""
 
-    def __init__(self, name: str, code: CodeType, source: Source, parameters: Sequence[Parameter], hints: Mapping[str, str]) -> None:
+    def __init__(self, name: str, code: CodeType, source: Source, parameters: Sequence[Parameter], hints: Mapping[str, str],
+                 flagged: frozenset[str] = frozenset()) -> None:
+        """`flagged`: locals that get a flag which says whether they are set (see NeedsFlags)."""
         if code.co_flags & _GENERATORS:
             raise WholeFunction("it is a generator or a coroutine")
         node = source.node
@@ -93,9 +95,12 @@ class BytecodeGenerator(ExpressionGenerator):
         names.visit_all(body or [node.body])
         locals_ = (set(names.stores) | names.deletes) - names.globals - names.nonlocals
         _check(names, locals_, node)
-        super().__init__(start_program(name, code, parameters, hints), source.lines, locals_, frozenset(code.co_freevars), names.globals)
+        super().__init__(start_program(name, code, parameters, hints), source.lines, locals_, frozenset(code.co_freevars), names.globals, flagged)
         self.node, self.code = node, code
-        self.outliner = Outliner(name, code, locals_, names, body, frozenset(p.name for p in parameters))
+        given = frozenset(p.name for p in parameters)
+        self.outliner = Outliner(name, code, locals_, names, body, given, flagged)
+        for n in sorted(flagged):
+            self.set_flag(n, n in given)
         self._loops: list[_Loop] = []
 
     def generate(self, flags: int) -> tuple[Program, tuple[CodeType, ...]]:
@@ -191,7 +196,7 @@ class BytecodeGenerator(ExpressionGenerator):
         if isinstance(target, ast.Name):
             self.at(target)
             if target.id in self.locals:
-                self.emit("STORE", self.b.local(target.id))
+                self.store_local(target.id)
             else:
                 self._store_outlined(target)
         elif isinstance(target, ast.Subscript):
@@ -225,6 +230,8 @@ class BytecodeGenerator(ExpressionGenerator):
             if isinstance(target, ast.Name) and target.id in self.locals:
                 self.at(target)
                 self.emit("DELETE", self.b.local(target.id))
+                if target.id in self.flagged:
+                    self.set_flag(target.id, False)
             else:
                 single = ast.copy_location(ast.Delete([target]), s)
                 self._outlined_statement(single, s)

@@ -26,9 +26,22 @@ class WholeFunction(Exception):
     """The function runs as one call back into Python; the text says why."""
 
 
+class NeedsFlags(Exception):
+    """Locals that may be unset where a piece reads them; a program with a flag for each can be generated."""
+
+    def __init__(self, names: frozenset[str]) -> None:
+        super().__init__(", ".join(sorted(names)))
+        self.names = names
+
+
+def flag_of(name: str) -> str:
+    """The local that says whether a local is set."""
+    return f".set.{name}"
+
+
 @dataclass(frozen=True)
 class Outline:
-    """How a piece is called: `live_ins` are pushed; results in order, first on top of the stack:
+    """How a piece is called: `live_ins` are pushed, then the flag of each of `maybe` that says whether it is set; results in order, first on top of the stack:
     each of `live_outs` (a flag before it where `flagged`), then the outcome (0 fell through, 1 return, 2 break,
     3 continue) if `leaves`, then the value (of an expression, or returned) if `value`."""
 
@@ -36,6 +49,7 @@ class Outline:
     live_outs: tuple[tuple[str, bool], ...]  # (name, flagged): a flagged one is stored only if its flag is true
     leaves: Leaves | None
     value: bool
+    maybe: tuple[str, ...] = ()
 
     @property
     def results(self) -> int:
@@ -45,16 +59,17 @@ class Outline:
 class Outliner:
     """Collects the pieces of one function."""
 
-    def __init__(self, name: str, code: CodeType, local_names: set[str], names: Names, body: list[ast.stmt], parameters: frozenset[str]) -> None:
-        self.name, self.code, self.locals, self.names, self.body, self.parameters = name, code, local_names, names, body, parameters
+    def __init__(self, name: str, code: CodeType, local_names: set[str], names: Names, body: list[ast.stmt], parameters: frozenset[str],
+                 flagged: frozenset[str]) -> None:
+        self.name, self.code, self.locals, self.names, self.body, self.parameters, self.flagged = name, code, local_names, names, body, parameters, flagged
         self._functions: list[ast.stmt] = []
 
     @cached_property
-    def _set_before(self) -> dict[int, frozenset[str]]:
-        """id of statement -> locals certainly set there. Only pieces ask for it; the first one before it changes the tree."""
+    def _flow(self) -> Flow:
+        """Which locals are certainly set where. Only pieces ask for it; the first one before it changes the tree."""
         flow = Flow()
         flow.block(self.body, self.parameters)
-        return flow.before
+        return flow
 
     def expression(self, node: ast.expr, statement: ast.stmt | None) -> Outline:
         """A piece that yields the expression's value."""
@@ -65,14 +80,14 @@ class Outliner:
             reads = [n for n in reads if n in exposed]
         known = self._before(statement)
         outs = [n for n in names.stores if n in self.locals]
-        self._check_set(reads, known, node)
+        maybe = self._maybe_unset(reads, known)
         if not outs:
-            return self._add(node, reads, [at(node, ast.Return(node))], Outline(tuple(reads), (), None, True), names)
+            return self._add(node, reads, [*self._blank(node, (), maybe), at(node, ast.Return(node))], Outline(tuple(reads), (), None, True, maybe), names)
         ins = reads + [n for n in outs if n in known and n not in reads]
         live_outs = tuple((n, n not in known) for n in outs)
         first = at(node, ast.Assign([ast.Name(RESULT, ast.Store())], node))
-        body = [*self._blank(node, live_outs), first, self._return(node, live_outs, [ast.Name(RESULT, ast.Load())])]
-        return self._add(node, ins, body, Outline(tuple(ins), live_outs, None, True), names)
+        body = [*self._blank(node, live_outs, maybe), first, *self._return(node, live_outs, maybe, [ast.Name(RESULT, ast.Load())])]
+        return self._add(node, ins, body, Outline(tuple(ins), live_outs, None, True, maybe), names)
 
     def store(self, target: ast.expr) -> Outline:
         """A piece that takes a value (and, for an attribute, the object below it was pushed after it) and stores it."""
@@ -90,8 +105,8 @@ class Outliner:
         """A piece that always raises."""
         names = names_of(node)
         reads = [n for n in names.loads if n in self.locals]
-        self._check_set(reads, self._before(statement), node)
-        return self._add(node, reads, [node], Outline(tuple(reads), (), None, True), names)
+        maybe = self._maybe_unset(reads, self._before(statement))
+        return self._add(node, reads, [*self._blank(node, (), maybe), node], Outline(tuple(reads), (), None, True, maybe), names)
 
     def statement(self, node: ast.stmt, place: ast.stmt) -> Outline:
         """A piece that runs a statement, ways out included. `place`: the statement that it is, or is a part of."""
@@ -100,22 +115,24 @@ class Outliner:
         flow = Flow()
         end = flow.block([node], frozenset())
         ins = [n for n in names.loads if n in flow.exposed and n in self.locals]
-        self._check_set(ins, known, node)
+        maybe = self._maybe_unset(ins, known)
         outs = [n for n in names.stores if n in self.locals and (n in flow.exposed or self.names.loads[n] > names.loads[n])]
-        for n in sorted(names.deletes & self.locals):
-            if n in outs or n in flow.exposed or self.names.loads[n] > names.loads[n]:
-                raise WholeFunction(f"'{n}' is unset inside {_describe(node)} and used outside")
         definite = _meet([end, *flow.leaves])
+        for n in sorted(names.deletes & self.locals):
+            if n in self._flow.exposed:
+                raise WholeFunction(f"'{n}' is unset inside {_describe(node)} and may be read afterwards")
+            if n in outs and n not in definite:
+                outs.remove(n)  # unset, and not read before it is set again
         ins += [n for n in outs if n not in definite and n in known and n not in ins]
-        live_outs = tuple((n, n not in definite and n not in ins) for n in outs)
+        live_outs = tuple((n, n not in definite and (n in maybe or n not in ins)) for n in outs)
         leaves = Leaves()
         leaves.visit(node)
         any_leave = leaves.returns or leaves.breaks or leaves.continues
-        body = self._statement_body(node, names, leaves, live_outs)
-        outline = Outline(tuple(ins), live_outs, leaves if any_leave else None, leaves.returns)
+        body = self._statement_body(node, names, leaves, live_outs, maybe)
+        outline = Outline(tuple(ins), live_outs, leaves if any_leave else None, leaves.returns, maybe)
         return self._add(node, ins, body, outline, names)
 
-    def _statement_body(self, node: ast.stmt, names: Names, leaves: Leaves, live_outs: tuple[tuple[str, bool], ...]) -> list[ast.stmt]:
+    def _statement_body(self, node: ast.stmt, names: Names, leaves: Leaves, live_outs: tuple[tuple[str, bool], ...], maybe: tuple[str, ...]) -> list[ast.stmt]:
         run: list[ast.stmt] = [node]
         if leaves.returns or leaves.breaks or leaves.continues or names.globals or names.nonlocals:
             blank: list[bool | None] = [False if k == 0 and flagged else None for _, flagged in live_outs for k in range(1 + flagged)]
@@ -130,30 +147,38 @@ class Outliner:
             tail.append(ast.Constant(0))
         if leaves.returns:
             tail.append(ast.Constant(None))
-        return [*self._blank(node, live_outs), *run, self._return(node, live_outs, tail)]
+        return [*self._blank(node, live_outs, maybe), *run, *self._return(node, live_outs, maybe, tail)]
 
     # -- parts
     def _before(self, statement: ast.stmt | None) -> frozenset[str]:
         if statement is None:  # a lambda: nothing but parameters
             return frozenset(self.locals)
-        return self._set_before.get(id(statement), frozenset())
+        return self._flow.before.get(id(statement), frozenset())
 
-    def _check_set(self, reads: list[str], known: frozenset[str], node: ast.AST) -> None:
-        for n in reads:
-            if n not in known:
-                raise WholeFunction(f"'{n}' may be unset at {_describe(node)}")
+    def _maybe_unset(self, reads: list[str], known: frozenset[str]) -> tuple[str, ...]:
+        maybe = tuple(n for n in reads if n not in known)
+        if not self.flagged.issuperset(maybe):
+            raise NeedsFlags(frozenset(maybe) | self._flow.exposed & self.locals)
+        return maybe
 
-    def _blank(self, place: ast.AST, live_outs: tuple[tuple[str, bool], ...]) -> list[ast.stmt]:
-        return [at(place, ast.Assign([ast.Name(n, ast.Store())], ast.Name(UNSET, ast.Load()))) for n, flagged in live_outs if flagged]
+    def _blank(self, place: ast.AST, live_outs: tuple[tuple[str, bool], ...], maybe: tuple[str, ...]) -> list[ast.stmt]:
+        """The head: what is not set at the call is not set here; a live-out that may stay so gets a mark."""
+        head: list[ast.stmt] = [
+            at(place, ast.If(ast.UnaryOp(ast.Not(), ast.Name(flag_of(n), ast.Load())), [ast.Delete([ast.Name(n, ast.Del())])], [])) for n in maybe]
+        return head + [at(place, ast.Assign([ast.Name(n, ast.Store())], ast.Name(UNSET, ast.Load()))) for n, flagged in live_outs if flagged and n not in maybe]
 
-    def _return(self, place: ast.AST, live_outs: tuple[tuple[str, bool], ...], tail: list[ast.expr]) -> ast.stmt:
+    def _return(self, place: ast.AST, live_outs: tuple[tuple[str, bool], ...], maybe: tuple[str, ...], tail: list[ast.expr]) -> list[ast.stmt]:
         items: list[ast.expr] = []
+        marks: list[ast.stmt] = []
         for n, flagged in live_outs:
+            if flagged and n in maybe:
+                mark = ast.Assign([ast.Name(n, ast.Store())], ast.Name(UNSET, ast.Load()))
+                marks.append(at(place, ast.Try([ast.Expr(ast.Name(n, ast.Load()))], [ast.ExceptHandler(ast.Name("NameError", ast.Load()), None, [mark])], [], [])))
             if flagged:
                 items.append(ast.Compare(ast.Name(n, ast.Load()), [ast.IsNot()], [ast.Name(UNSET, ast.Load())]))
             items.append(ast.Name(n, ast.Load()))
         items += tail
-        return at(place, ast.Return(items[0] if len(items) == 1 else ast.Tuple(items, ast.Load())))  # type: ignore[no-any-return]
+        return [*marks, at(place, ast.Return(items[0] if len(items) == 1 else ast.Tuple(items, ast.Load())))]
 
     def _add(self, place: Any, params: list[str], body: list[ast.stmt], outline: Outline, names: Names) -> Outline:
         bound = set(names.stores) | set(names.deletes)
@@ -161,7 +186,8 @@ class Outliner:
         declared_free = sorted((bound & self.names.nonlocals) | names.nonlocals)
         head: list[ast.stmt] = [at(place, kind(n)) for kind, n in ((ast.Global, declared_global), (ast.Nonlocal, declared_free)) if n]
         flagged = any(f for _, f in outline.live_outs)
-        args = ast.arguments([], [ast.arg(p) for p in [*params, *([UNSET] if flagged else [])]], None, [], [], None, [])
+        params = [*params, *map(flag_of, outline.maybe), *([UNSET] if flagged else [])]
+        args = ast.arguments([], [ast.arg(p) for p in params], None, [], [], None, [])
         self._functions.append(at(place, _function(f".{len(self._functions)}", args, head + body)))
         return outline
 

@@ -216,6 +216,7 @@ class Flow:
         self.exposed: set[str] = set()
         self.leaves: list[State] = []
         self._breaks: list[list[State]] = []
+        self._handled: list[str] = []  # names of the handlers around, which are unset on the way out
 
     def block(self, statements: Iterable[ast.stmt], state: State) -> State:
         for s in statements:
@@ -303,9 +304,11 @@ class Flow:
         failed = state - names_of(*s.body).deletes
         ends = [self.block(s.orelse, end)]
         for handler in s.handlers:
-            named = {handler.name} if handler.name else set()
-            handled = self.block(handler.body, self._read(failed, handler.type) | named)
-            ends.append(None if handled is None else handled - named)
+            named = [handler.name] if handler.name else []
+            self._handled += named
+            handled = self.block(handler.body, self._read(failed, handler.type) | set(named))
+            del self._handled[len(self._handled) - len(named):]
+            ends.append(None if handled is None else handled - set(named))
         joined = _join(ends)
         entry = failed - names_of(*s.handlers, *s.orelse).deletes
         final = self.block(s.finalbody, entry)
@@ -332,6 +335,7 @@ class Flow:
     def _leave(self, s: ast.stmt, state: frozenset[str]) -> State:
         self._read(state, *(v for v in (getattr(s, "value", None), getattr(s, "exc", None), getattr(s, "cause", None))))
         if isinstance(s, (ast.Break, ast.Continue)):
+            state = state - set(self._handled)
             if not self._breaks:
                 self.leaves.append(state)
             elif isinstance(s, ast.Break):

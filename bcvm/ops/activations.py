@@ -90,7 +90,8 @@ function("silu", numerics.silu, 64, "x * sigmoid(x).", ulp64=800, exact=numerics
          expr=lambda e, x: _by_sigmoid(x, e.math("sigmoid", x), e))
 function("gelu", numerics.gelu, 16, "x * Phi(x), the erf form.", ulp64=64, exact=numerics.gelu_exact, flops=30, derivative=_gelu_derivative)
 # The exponent is rounded before exp: the error grows with it.
-function("gelu_tanh", numerics.gelu_tanh, 256, "x * sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3)), the tanh form of gelu.", ulp64=4096, exact=numerics.gelu_tanh_exact,
+function("gelu_tanh", numerics.gelu_tanh, 256, "x * sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3)), the tanh form of gelu.", ulp64=4096,
+         exact=numerics.gelu_tanh_exact,
          flops=22, expr=_gelu_tanh, derivative=_gelu_tanh_derivative)
 
 
@@ -120,7 +121,8 @@ def _hswish(x: Any) -> Any:
 function("hsigmoid", _hsigmoid, 2, "relu6(x + 3) / 6.", ulp16=4, expr=_hsigmoid_expr, exact=_hsigmoid, flops=4,
          derivative=lambda b, x, y: b.op("where", b.op("lt", b.op("abs", x), 3.0), 1 / 6, 0.0))
 function("hswish", _hswish, 2, "x * relu6(x + 3) / 6.", ulp16=4, expr=lambda e, x: e.mul(x, _hsigmoid_expr(e, x)), exact=_hswish, flops=5,
-         derivative=lambda b, x, y: b.op("where", b.op("le", x, -3.0), 0.0, b.op("where", b.op("ge", x, 3.0), 1.0, b.op("mul", b.op("add", b.op("mul", x, 2), 3), 1 / 6))))
+         derivative=lambda b, x, y: b.op("where", b.op("le", x, -3.0), 0.0, b.op("where", b.op("ge", x, 3.0), 1.0,
+                                                                                 b.op("mul", b.op("add", b.op("mul", x, 2), 3), 1 / 6))))
 
 
 def _leaky_relu(x: Any, alpha: float = 0.01) -> Any:

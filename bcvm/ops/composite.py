@@ -125,9 +125,11 @@ def _with(samples: Any, **more: Any) -> Any:
 
 _composite("mean", ("x",), _mean_build, _without_warning("mean"), ("axis", "keepdims"), s.reduction(), "The mean over axes.", dtype="mean",
            shape=shaperules.reduced, domain=NUMBERS, eager=_plain("mean"))
-_composite("var", ("x",), _var_build, _without_warning("var"), ("axis", "ddof", "keepdims"), _with(s.reduction(corners=False), ddof=0), "The variance over axes.",
+_composite("var", ("x",), _var_build, _without_warning("var"), ("axis", "ddof", "keepdims"), _with(s.reduction(corners=False), ddof=0),
+           "The variance over axes.",
            dtype="mean", shape=shaperules.reduced, domain=NUMBERS, eager=_plain("var"))
-_composite("std", ("x",), _std_build, _without_warning("std"), ("axis", "ddof", "keepdims"), _with(s.reduction(corners=False), ddof=0), "The standard deviation over axes.",
+_composite("std", ("x",), _std_build, _without_warning("std"), ("axis", "ddof", "keepdims"), _with(s.reduction(corners=False), ddof=0),
+           "The standard deviation over axes.",
            dtype="mean", shape=shaperules.reduced, domain=NUMBERS, eager=_plain("std"))
 
 
@@ -175,11 +177,13 @@ def _logsumexp_build(b: Any, x: Any, axis: Any, keepdims: bool = False) -> Any:
     return narrowed(b, total if keepdims or not axis else b.op("squeeze", total, axis=tuple(axis)), dtype)
 
 
-_ROWS = s.fixed((((3, 17),), {"axis": (1,)}), (((3, 17),), {"axis": (0,)}), (((2, 3, 4),), {"axis": (1,)}), (((40,),), {"axis": (0,)}), (((2, 1),), {"axis": (1,)}),
+_ROWS = s.fixed((((3, 17),), {"axis": (1,)}), (((3, 17),), {"axis": (0,)}), (((2, 3, 4),), {"axis": (1,)}), (((40,),), {"axis": (0,)}),
+                (((2, 1),), {"axis": (1,)}),
                 (((0, 5),), {"axis": (1,)}), ((np.array([[1e4, 0.0, -1e4], [-np.inf, 0.0, 1.0]], np.float32),), {"axis": (1,)}))
 _composite("softmax", ("x",), _softmax_build, _softmax, ("axis",), _ROWS, "exp(x) divided by its sum over axes.")
 _composite("log_softmax", ("x",), _log_softmax_build, _log_softmax, ("axis",), _ROWS, "The logarithm of softmax.")
-_composite("logsumexp", ("x",), _logsumexp_build, _logsumexp, ("axis", "keepdims"), _with(_ROWS, keepdims=False), "log(sum(exp(x))) over axes.", shape=shaperules.reduced)
+_composite("logsumexp", ("x",), _logsumexp_build, _logsumexp, ("axis", "keepdims"), _with(_ROWS, keepdims=False), "log(sum(exp(x))) over axes.",
+           shape=shaperules.reduced)
 
 
 # -- norms
@@ -224,11 +228,13 @@ def _rms_norm_build(b: Any, x: Any, *weight: Any, axis: Any = (-1,), eps: float 
 
 
 _composite("layer_norm", ("x", "*affine"), _layer_norm_build, _layer_norm, ("axis", "eps"),
-           s.fixed((((3, 17), (17,), (17,)), {"axis": (1,), "eps": 1e-5}), (((2, 3, 4), (3, 4)), {"axis": (1, 2), "eps": 1e-5}), (((2, 33),), {"axis": (1,), "eps": 1e-3}),
+           s.fixed((((3, 17), (17,), (17,)), {"axis": (1,), "eps": 1e-5}), (((2, 3, 4), (3, 4)), {"axis": (1, 2), "eps": 1e-5}),
+                   (((2, 33),), {"axis": (1,), "eps": 1e-3}),
                    (((0, 5), (5,)), {"axis": (1,), "eps": 1e-5})),
            "(x - mean) / sqrt(var + eps) over the last axes, times weight, plus bias.")
 _composite("rms_norm", ("x", "*weight"), _rms_norm_build, _rms_norm, ("axis", "eps"),
-           s.fixed((((3, 17), (17,)), {"axis": (1,), "eps": 1e-6}), (((2, 3, 4),), {"axis": (2,), "eps": 1e-5})), "x / sqrt(mean(x^2) + eps) over the last axes, times weight.")
+           s.fixed((((3, 17), (17,)), {"axis": (1,), "eps": 1e-6}), (((2, 3, 4),), {"axis": (2,), "eps": 1e-5})),
+           "x / sqrt(mean(x^2) + eps) over the last axes, times weight.")
 
 
 def _channel(b: Any, v: Any, x: Any) -> Any:
@@ -297,7 +303,8 @@ def _normalize_build(b: Any, x: Any, axis: Any = (-1,), eps: float = 1e-12) -> A
     return narrowed(b, b.op("truediv", w, b.op("maximum", norm, b.cast(eps, b.dtype(w)))), dtype)
 
 
-_composite("normalize", ("x",), _normalize_build, _normalize, ("axis", "eps"), _with(s.fixed((((3, 17),), {"axis": (1,)}), (((3, 5),), {"axis": (0,)})), eps=1e-12),
+_composite("normalize", ("x",), _normalize_build, _normalize, ("axis", "eps"), _with(s.fixed((((3, 17),), {"axis": (1,)}), (((3, 5),), {"axis": (0,)})),
+                                                                                     eps=1e-12),
            "x divided by its Euclidean norm over axes, which counts as at least eps.")
 
 
@@ -360,7 +367,8 @@ def _attention_samples(rng: Any, dtype: str) -> Any:
     yield (r(2, 4, 8), r(2, 4, 8), r(2, 4, 8), np.tri(4, dtype=bool)), {"causal": False, "scale": None}
 
 
-register(Op("scaled_dot_product_attention", ("q", "k", "v", "*mask"), Composite(_attention_build), "same", _attention_shape, _attention_exact, _eager(_attention),
+register(Op("scaled_dot_product_attention", ("q", "k", "v", "*mask"), Composite(_attention_build), "same", _attention_shape, _attention_exact,
+            _eager(_attention),
             ("causal", "scale"), domain=FLOATS, bound=_BOUND, samples=_attention_samples,
             cost=lambda q, k, v, *_, **__: (product(q) * k[-2] * 2 + product(q[:-1]) * k[-2] * v[-1] * 2, (product(q) + product(k) + product(v)) * 4),
             doc="softmax(q k^T * scale + mask) v; a bool mask keeps where true, causal keeps columns up to the row."))

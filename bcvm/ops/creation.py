@@ -41,9 +41,11 @@ def _eye_build(b: Any, dims: Any, k: int = 0, dtype: str = "float64") -> Any:
     return b.cast(b.op("eq", rows, b.op("arange", 0, 1, dims=(dims[1],), dtype="int64")), dtype)
 
 
-register(Op("full", ("value",), Library("full"), "explicit", shaperules.given, lambda value, dims, dtype: np.full(dims, value, dtype), None, ("dims", "dtype"), domain=ALL,
+register(Op("full", ("value",), Library("full"), "explicit", shaperules.given, lambda value, dims, dtype: np.full(dims, value, dtype), None,
+            ("dims", "dtype"), domain=ALL,
             bound=EXACT, samples=_full_samples, cost=_written, doc="A tensor of these sizes filled with one number."))
 register(Op("arange", ("start", "step"), Library("arange"), "explicit", shaperules.given, _arange, None, ("dims", "dtype"), domain=NUMBERS,
             bound=EXACT, samples=_arange_samples, cost=_written, doc="start + i * step for i below the only size."))
-register(Op("eye", (), Composite(_eye_build), "explicit", None, lambda dims, k=0, dtype="float64": np.eye(*dims, k=k, dtype=dtype), None, ("dims", "k", "dtype"), domain=ALL,
+register(Op("eye", (), Composite(_eye_build), "explicit", None, lambda dims, k=0, dtype="float64": np.eye(*dims, k=k, dtype=dtype), None,
+            ("dims", "k", "dtype"), domain=ALL,
             bound=EXACT, samples=_eye_samples, cost=_written, doc="1 on the k-th diagonal, 0 elsewhere."))

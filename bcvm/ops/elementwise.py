@@ -249,7 +249,8 @@ def _where_gradient(b: Any, g: Any, x: Any, y: Any, attrs: Any) -> Any:
     return None, unreduced(b, b.op("where", x[0], g[0], zero), x[1]), unreduced(b, b.op("where", x[0], zero, g[0]), x[2])
 
 
-elementwise("where", ("condition", "a", "b"), lambda e, c, a, b: e.select(c, a, b), lambda c, a, b: scalar_if_0d(np.where(c, a, b)), "condition ? a : b.", domain=ALL,
+elementwise("where", ("condition", "a", "b"), lambda e, c, a, b: e.select(c, a, b), lambda c, a, b: scalar_if_0d(np.where(c, a, b)), "condition ? a : b.",
+            domain=ALL,
             samples=s.ternary, gradient=_where_gradient, saves=("operands",))
 elementwise("copysign", _AB, lambda e, a, b: e.copysign(a, b), np.copysign, "|a| with the sign of b.", dtype="float", domain=FLOATS)
 
@@ -263,7 +264,8 @@ for _name, _fn, _doc in (("floor", np.floor, "Rounded down."), ("ceil", np.ceil,
 # -- comparison and logic
 
 for _name, _fn in (("eq", np.equal), ("ne", np.not_equal), ("lt", np.less), ("le", np.less_equal), ("gt", np.greater), ("ge", np.greater_equal)):
-    elementwise(_name, _AB, lambda e, a, b, how=_name: e.compare(how, a, b), _fn, f"Comparison {_name}; NaN is not equal to anything.", dtype="bool", domain=ALL)
+    elementwise(_name, _AB, lambda e, a, b, how=_name: e.compare(how, a, b), _fn, f"Comparison {_name}; NaN is not equal to anything.", dtype="bool",
+                domain=ALL)
 
 
 def _truth(e: Any, x: Any) -> Any:

@@ -232,7 +232,8 @@ def max_pool2d(x: Array, kernel: Pair, stride: Pair | None = None, padding: Any 
 def avg_pool2d(x: Array, kernel: Pair, stride: Pair | None = None, padding: Any = 0, count_include_pad: bool = True) -> Array:
     """The mean of each window of x [N, C, H, W]; stride defaults to the kernel."""
     k = pair(kernel, "kernel")
-    return run("avg_pool2d", x, kernel=k, stride=k if stride is None else pair(stride, "stride"), padding=padding4(padding), count_include_pad=count_include_pad)
+    return run("avg_pool2d", x, kernel=k, stride=k if stride is None else pair(stride, "stride"), padding=padding4(padding),
+               count_include_pad=count_include_pad)
 
 
 def scaled_dot_product_attention(q: Array, k: Array, v: Array, mask: Array | None = None, is_causal: bool = False, scale: float | None = None) -> Array:

@@ -16,7 +16,8 @@ def bound(float32: float, float64: float, float16: float = 1.0) -> dict[str, flo
     return {"float16": float16, "float32": float32, "float64": float64}
 
 
-def function(name: str, fn: Callable[..., Any], ulp32: float, doc: str, *, ulp64: float = 4.0, ulp16: float = 1.0, low: float = -8.0, high: float = 8.0, expr: Any = None,
+def function(name: str, fn: Callable[..., Any], ulp32: float, doc: str, *, ulp64: float = 4.0, ulp16: float = 1.0, low: float = -8.0, high: float = 8.0,
+             expr: Any = None,
              derivative: Any = None, flops: int = 12, exact: Any = None, corners: bool = True) -> None:
     """derivative(b, x, y): the factor of the incoming gradient."""
     gradient = None if derivative is None else lambda b, g, x, y, attrs: (b.op("mul", g[0], derivative(b, x[0], y[0])),)
@@ -45,7 +46,8 @@ function("arctan", np.arctan, 6, "The inverse tangent.", expr=lambda e, x: e.mat
          derivative=lambda b, x, y: _reciprocal(b, b.op("add", b.op("square", x), 1)))
 function("sqrt", np.sqrt, 0, "The square root.", ulp64=0, low=0, high=50, expr=lambda e, x: e.sqrt(x), exact=np.sqrt, flops=4,
          derivative=lambda b, x, y: b.op("truediv", 0.5, y))
-function("reciprocal", lambda x: np.true_divide(1, numerics.floating(x)).astype(numerics.floating(x).dtype)[()], 0, "1 / x.", ulp64=0, expr=lambda e, x: e.div(e.const(1, x.dtype), x), flops=4,
+function("reciprocal", lambda x: np.true_divide(1, numerics.floating(x)).astype(numerics.floating(x).dtype)[()], 0, "1 / x.", ulp64=0, expr=lambda e,
+         x: e.div(e.const(1, x.dtype), x), flops=4,
          derivative=lambda b, x, y: b.op("neg", b.op("square", y)))
 
 

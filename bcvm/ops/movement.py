@@ -15,7 +15,8 @@ from bcvm.shapes.dim import Dim, product
 _ALIASES = frozenset({"aliases"})
 
 
-def _view(name: str, shape: Any, reference: Any, attrs: tuple[str, ...], doc: str, samples: Any, gradient: Any = None, operands: tuple[str, ...] = ("x",)) -> None:
+def _view(name: str, shape: Any, reference: Any, attrs: tuple[str, ...], doc: str, samples: Any, gradient: Any = None,
+          operands: tuple[str, ...] = ("x",)) -> None:
     register(Op(name, operands, View(name), "same", shape, reference, None, attrs, effects=_ALIASES, domain=ALL, bound=EXACT, samples=samples,
                 gradient=gradient, saves=("operands",) if gradient else (), cost=lambda *_, **__: (Dim.const(0), Dim.const(0)), doc=doc))
 
@@ -44,8 +45,10 @@ _view("reshape", shaperules.reshaped, lambda x, dims: np.reshape(x, tuple(dims))
       lambda b, g, x, y, attrs: _like(b, g, x))
 _view("slice", shaperules.sliced, lambda x, items: x[_index(items)], ("items",), "x[items]; items as in OpBuilder.slice.",
       s.fixed((((5, 6),), {"items": (("slice", 1, 4, None), ("slice", None, None, 2))}), (((5, 6),), {"items": (("index", -1),)}),
-              (((5,),), {"items": (("slice", None, None, -1),)}), (((5,),), {"items": (("new",), ("slice", 3, 1, None))}), (((5, 2),), {"items": (("slice", -3, 99, 2), ("new",))})))
-_view("broadcast_to", shaperules.broadcasted, lambda x, dims: np.broadcast_to(x, tuple(dims)), ("dims",), "Repeated along axes of size 1 and new leading axes; read only.",
+              (((5,),), {"items": (("slice", None, None, -1),)}), (((5,),), {"items": (("new",), ("slice", 3, 1, None))}),
+              (((5, 2),), {"items": (("slice", -3, 99, 2), ("new",))})))
+_view("broadcast_to", shaperules.broadcasted, lambda x, dims: np.broadcast_to(x, tuple(dims)), ("dims",),
+      "Repeated along axes of size 1 and new leading axes; read only.",
       s.fixed((((3,),), {"dims": (2, 3)}), (((),), {"dims": (4,)}), (((2, 1),), {"dims": (2, 0)})), lambda b, g, x, y, attrs: (b.op("sum_to", g[0], x[0]),))
 _view("expand_dims", shaperules.expanded, lambda x, axis: np.expand_dims(x, tuple(axis)), ("axis",), "New axes of size 1 at these places of the result.",
       s.fixed((((3,),), {"axis": (0,)}), (((3, 4),), {"axis": (1, 3)}), (((),), {"axis": (0,)})), lambda b, g, x, y, attrs: _like(b, g, x))
@@ -70,12 +73,16 @@ def _moved_cost(*operands: Any, **_: Any) -> Any:
     return Dim.const(0), count * 8
 
 
-register(Op("concat", ("*tensors",), Library("concat"), "promote", shaperules.concatenated, lambda *t, axis: np.concatenate(t, axis), None, ("axis",), domain=ALL,
-            bound=EXACT, samples=s.fixed((((3, 4), (2, 4)), {"axis": 0}), (((3, 1), (3, 0), (3, 5)), {"axis": 1}), (((2, 3, 4),), {"axis": 2}), (((0,), (0,)), {"axis": 0})),
+register(Op("concat", ("*tensors",), Library("concat"), "promote", shaperules.concatenated, lambda *t, axis: np.concatenate(t, axis), None, ("axis",),
+            domain=ALL,
+            bound=EXACT, samples=s.fixed((((3, 4), (2, 4)), {"axis": 0}), (((3, 1), (3, 0), (3, 5)), {"axis": 1}), (((2, 3, 4),), {"axis": 2}),
+                                         (((0,), (0,)), {"axis": 0})),
             gradient=_join_gradient, saves=("operands",), cost=_moved_cost, doc="The tensors behind each other along an axis."))
-register(Op("stack", ("*tensors",), Composite(lambda b, *t, axis: b.op("concat", *[b.op("expand_dims", x, axis=(axis,)) for x in t], axis=axis)), "promote", None,
+register(Op("stack", ("*tensors",), Composite(lambda b, *t, axis: b.op("concat", *[b.op("expand_dims", x, axis=(axis,)) for x in t], axis=axis)), "promote",
+            None,
             lambda *t, axis: np.stack(t, axis), None, ("axis",), domain=ALL, bound=EXACT,
-            samples=s.fixed((((3, 4), (3, 4)), {"axis": 0}), (((3,), (3,)), {"axis": 1}), (((), ()), {"axis": 0})), cost=_moved_cost, doc="The tensors along a new axis."))
+            samples=s.fixed((((3, 4), (3, 4)), {"axis": 0}), (((3,), (3,)), {"axis": 1}), (((), ()), {"axis": 0})), cost=_moved_cost,
+            doc="The tensors along a new axis."))
 
 # -- gathers
 
@@ -135,8 +142,10 @@ def _pad_gradient(b: Any, g: Any, x: Any, y: Any, attrs: Any) -> Any:
 
 
 register(Op("pad", ("x",), Library("pad"), "same", shaperules.padded, _pad, None, ("pads", "value"), domain=ALL, bound=EXACT,
-            samples=s.fixed((((3,),), {"pads": ((1, 2),), "value": 1}), (((2, 3),), {"pads": ((0, 0), (2, 1)), "value": 0}), (((0, 2),), {"pads": ((1, 1), (0, 0)), "value": 1})),
-            gradient=_pad_gradient, saves=("operands",), cost=lambda x, **_: (Dim.const(0), product(x) * 8), doc="x with `before` and `after` elements of a value added on each axis."))
+            samples=s.fixed((((3,),), {"pads": ((1, 2),), "value": 1}), (((2, 3),), {"pads": ((0, 0), (2, 1)), "value": 0}),
+                            (((0, 2),), {"pads": ((1, 1), (0, 0)), "value": 1})),
+            gradient=_pad_gradient, saves=("operands",), cost=lambda x, **_: (Dim.const(0), product(x) * 8),
+            doc="x with `before` and `after` elements of a value added on each axis."))
 
 
 def _triangle(name: str, keep: str, fn: Any) -> None:
@@ -147,7 +156,8 @@ def _triangle(name: str, keep: str, fn: Any) -> None:
         return b.op("where", b.op(keep, j, i), x, b.cast(0, b.dtype(x)))
     register(Op(name, ("x",), Composite(build), "same", None, lambda x, k=0: fn(x, k), None, ("k",), domain=ALL, bound=EXACT,
                 samples=s.fixed((((4, 5),), {"k": 0}), (((2, 3, 3),), {"k": 1}), (((3, 3),), {"k": -1})),
-                cost=lambda x, **_: (product(x), product(x) * 8), doc=f"x where the column {'is at most' if keep == 'le' else 'is at least'} the row + k, else 0."))
+                cost=lambda x, **_: (product(x), product(x) * 8),
+                doc=f"x where the column {'is at most' if keep == 'le' else 'is at least'} the row + k, else 0."))
 
 
 _triangle("tril", "le", np.tril)

@@ -99,14 +99,18 @@ UFUNC_RULES: dict[str, Callable[..., Any]] = {"pow": _pow, "floor": _float_in_nu
 _names: tuple[str, ...]
 for _names, _op in (
         (("add",), "add"), (("subtract",), "sub"), (("multiply",), "mul"), (("true_divide", "divide"), "truediv"), (("floor_divide",), "floordiv"),
-        (("remainder", "mod"), "mod"), (("power", "pow"), "pow"), (("maximum",), "maximum"), (("minimum",), "minimum"), (("fmax",), "fmax"), (("fmin",), "fmin"),
+        (("remainder", "mod"), "mod"), (("power", "pow"), "pow"), (("maximum",), "maximum"), (("minimum",), "minimum"), (("fmax",), "fmax"),
+        (("fmin",), "fmin"),
         (("equal",), "eq"), (("not_equal",), "ne"), (("less",), "lt"), (("less_equal",), "le"), (("greater",), "gt"), (("greater_equal",), "ge"),
-        (("logical_and",), "logical_and"), (("logical_or",), "logical_or"), (("logical_xor",), "logical_xor"), (("bitwise_and",), "and_"), (("bitwise_or",), "or_"),
-        (("bitwise_xor",), "xor"), (("left_shift", "bitwise_left_shift"), "lshift"), (("right_shift", "bitwise_right_shift"), "rshift"), (("copysign",), "copysign"),
+        (("logical_and",), "logical_and"), (("logical_or",), "logical_or"), (("logical_xor",), "logical_xor"), (("bitwise_and",), "and_"),
+        (("bitwise_or",), "or_"),
+        (("bitwise_xor",), "xor"), (("left_shift", "bitwise_left_shift"), "lshift"), (("right_shift", "bitwise_right_shift"), "rshift"),
+        (("copysign",), "copysign"),
         (("matmul",), "matmul")):
     _ufunc(_names, _op, 2)
 for _names, _op in (
-        (("negative",), "neg"), (("positive",), "pos"), (("absolute", "abs"), "abs"), (("sqrt",), "sqrt"), (("square",), "square"), (("reciprocal",), "reciprocal"),
+        (("negative",), "neg"), (("positive",), "pos"), (("absolute", "abs"), "abs"), (("sqrt",), "sqrt"), (("square",), "square"),
+        (("reciprocal",), "reciprocal"),
         (("exp",), "exp"), (("expm1",), "expm1"), (("exp2",), "exp2"), (("log",), "log"), (("log1p",), "log1p"), (("log2",), "log2"), (("log10",), "log10"),
         (("sin",), "sin"), (("cos",), "cos"), (("tan",), "tan"), (("sinh",), "sinh"), (("cosh",), "cosh"), (("tanh",), "tanh"), (("arctan", "atan"), "arctan"),
         (("floor",), "floor"), (("ceil",), "ceil"), (("trunc",), "trunc"), (("rint",), "rint"), (("sign",), "sign"), (("logical_not",), "logical_not"),
@@ -128,7 +132,8 @@ for _name in ("pow", "sub", "neg"):
 
 
 def _reduction(name: str, *aliases: str) -> None:
-    def binding(b: Any, a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, initial: Any = NOVALUE, where: Any = NOVALUE) -> Any:
+    def binding(b: Any, a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, initial: Any = NOVALUE,
+                where: Any = NOVALUE) -> Any:
         unused(b, out=out, initial=initial, where=where)
         x = as_tensor(b, a)
         if not none(b, dtype):
@@ -224,7 +229,8 @@ def _einsum(b: Any, subscripts: Any, *operands: Any, **options: Any) -> Any:
     batch = "".join(i for i in left if i in right and i in out)
     summed = "".join(i for i in left if i in right and i not in out)
     rows, columns = "".join(i for i in left if i not in right), "".join(i for i in right if i not in left)
-    if any(len(set(t)) != len(t) for t in (left, right, out)) or len(summed) != 1 or len(rows) > 1 or len(columns) > 1 or set(out) != set(batch + rows + columns):
+    if any(len(set(t)) != len(t) for t in (left, right,
+                                           out)) or len(summed) != 1 or len(rows) > 1 or len(columns) > 1 or set(out) != set(batch + rows + columns):
         return b.unsupported(f"np.einsum {text}")
     x = b.transpose(operands[0], tuple(left.index(i) for i in batch + rows + summed))
     y = b.transpose(operands[1], tuple(right.index(i) for i in batch + summed + columns))
@@ -522,7 +528,8 @@ def _scalar_type(name: str, dtype: str) -> None:
     binds(f"numpy.{name}")(binding)
 
 
-for _name, _dtype in [(n, n) for n in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")] + [("bool_", "bool")]:
+for _name, _dtype in [(n, n) for n in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
+                                       "float64")] + [("bool_", "bool")]:
     _scalar_type(_name, _dtype)
 
 

@@ -50,8 +50,10 @@ def _matmul_gradient(b: Any, g: Any, x: Any, y: Any, attrs: Any) -> Any:
 
 
 register(Op("matmul", ("a", "b"), Library("matmul"), "promote", shaperules.matmul, _matmul_exact, np.matmul, domain=NUMBERS, bound=_PRODUCT_BOUND,
-            samples=s.fixed(*[((a, b), {}) for a, b in (((3, 4), (4, 5)), ((4,), (4,)), ((4,), (4, 5)), ((3, 4), (4,)), ((2, 3, 4), (4, 5)), ((2, 1, 3, 4), (5, 4, 2)),
-                                                        ((0, 4), (4, 5)), ((3, 0), (0, 5)), ((1, 64), (64, 48)), ((33, 65), (65, 17)), ((4,), (2, 4, 3)), ((2, 3, 4), (4,)))]),
+            samples=s.fixed(*[((a, b), {}) for a, b in (((3, 4), (4, 5)), ((4,), (4,)), ((4,), (4, 5)), ((3, 4), (4,)), ((2, 3, 4), (4, 5)),
+                                                        ((2, 1, 3, 4), (5, 4, 2)),
+                                                        ((0, 4), (4, 5)), ((3, 0), (0, 5)), ((1, 64), (64, 48)), ((33, 65), (65, 17)), ((4,), (2, 4, 3)),
+                                                        ((2, 3, 4), (4,)))]),
             gradient=_matmul_gradient, saves=("operands",), cost=shaperules.matmul_cost, doc="NumPy's matrix product: 1-D operands, broadcast leading axes."))
 
 
@@ -66,9 +68,11 @@ def _linear(x: Any, weight: Any, *bias: Any) -> Any:
 
 
 register(Op("linear", ("x", "weight", "*bias"), Composite(_linear_build), "promote", None,
-            lambda x, w, *bias: (_matmul_exact(x, np.transpose(w)) + (bias[0] if bias else 0)).astype(np.result_type(x, w)), _linear, domain=FLOATS, bound=_PRODUCT_BOUND,
+            lambda x, w, *bias: (_matmul_exact(x, np.transpose(w)) + (bias[0] if bias else 0)).astype(np.result_type(x, w)), _linear, domain=FLOATS,
+            bound=_PRODUCT_BOUND,
             samples=s.fixed((((3, 4), (5, 4)), {}), (((2, 3, 4), (5, 4), (5,)), {}), (((4,), (5, 4), (5,)), {})),
-            cost=lambda x, w, *_, **__: (product(x) * w[0] * 2, (product(x) + product(w)) * 4), doc="x [..., I] times weight [O, I] transposed, plus bias [O]."))
+            cost=lambda x, w, *_, **__: (product(x) * w[0] * 2, (product(x) + product(w)) * 4),
+            doc="x [..., I] times weight [O, I] transposed, plus bias [O]."))
 
 
 # -- convolution
@@ -140,9 +144,12 @@ def _conv2d_exact(*arrays: Any, **attrs: Any) -> Any:
 
 
 _CONV = {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1}
-register(Op("conv2d", ("x", "weight", "*bias"), Library("conv2d"), "promote", shaperules.conv2d, _conv2d_exact, _conv2d, tuple(_CONV), domain=NUMBERS, bound=_PRODUCT_BOUND,
-            samples=s.fixed((((2, 3, 8, 9), (4, 3, 3, 3), (4,)), {**_CONV, "padding": (1, 1, 1, 1)}), (((1, 4, 7, 7), (6, 2, 3, 2)), {**_CONV, "groups": 2, "stride": (2, 1)}),
-                            (((1, 3, 9, 9), (5, 3, 3, 3)), {**_CONV, "dilation": (2, 2), "padding": "same"}), (((2, 4, 6, 6), (4, 1, 3, 3), (4,)), {**_CONV, "groups": 4}),
+register(Op("conv2d", ("x", "weight", "*bias"), Library("conv2d"), "promote", shaperules.conv2d, _conv2d_exact, _conv2d, tuple(_CONV), domain=NUMBERS,
+            bound=_PRODUCT_BOUND,
+            samples=s.fixed((((2, 3, 8, 9), (4, 3, 3, 3), (4,)), {**_CONV, "padding": (1, 1, 1, 1)}),
+                            (((1, 4, 7, 7), (6, 2, 3, 2)), {**_CONV, "groups": 2, "stride": (2, 1)}),
+                            (((1, 3, 9, 9), (5, 3, 3, 3)), {**_CONV, "dilation": (2, 2), "padding": "same"}),
+                            (((2, 4, 6, 6), (4, 1, 3, 3), (4,)), {**_CONV, "groups": 4}),
                             (((2, 3, 5, 5), (7, 3, 1, 1)), _CONV), (((0, 3, 5, 5), (2, 3, 2, 2)), {**_CONV, "padding": (0, 1, 1, 0)})),
             cost=shaperules.conv2d_cost, doc="x [N, C, H, W], weight [O, C/groups, KH, KW], bias [O]; padding (top, bottom, left, right) or 'same'."))
 
@@ -170,14 +177,16 @@ def _avg_pool2d(x: Any, kernel: Any, stride: Any, padding: Any = (0, 0, 0, 0), c
     return (total / inside).astype(x.dtype)
 
 
-_POOL = (((2, 3, 8, 9),), {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0, 0, 0)}), (((1, 2, 7, 6),), {"kernel": (3, 2), "stride": (1, 2), "padding": (1, 1, 0, 1)})
+_POOL = (((2, 3, 8, 9),), {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0, 0, 0)}), (((1, 2, 7, 6),),
+        {"kernel": (3, 2), "stride": (1, 2), "padding": (1, 1, 0, 1)})
 
 
 def _pool_cost(x: Any, kernel: Any, **_: Any) -> Any:
     return product(x) * kernel[0] * kernel[1], product(x) * 8
 
 
-register(Op("max_pool2d", ("x",), Library("max_pool2d"), "same", shaperules.pool2d, _max_pool2d, None, ("kernel", "stride", "padding"), domain=NUMBERS, bound=EXACT,
+register(Op("max_pool2d", ("x",), Library("max_pool2d"), "same", shaperules.pool2d, _max_pool2d, None, ("kernel", "stride", "padding"), domain=NUMBERS,
+            bound=EXACT,
             samples=s.fixed(*_POOL), doc="The largest of each window of x [N, C, H, W]; padding (top, bottom, left, right) never wins.", cost=_pool_cost))
 register(Op("avg_pool2d", ("x",), Library("avg_pool2d"), "same", shaperules.pool2d,
             lambda x, **attrs: _avg_pool2d(np.asarray(x, np.float64), **attrs).astype(np.asarray(x).dtype), _avg_pool2d,

@@ -78,17 +78,21 @@ register(Op("prod", ("x",), Reduction("prod"), "sum", shaperules.reduced, _accum
                                                                      kept(b, y[0], x[0], attrs["axis"], attrs.get("keepdims", False))), x[0]),),
             saves=("operands", "results")))
 register(Op("max", ("x",), Reduction("max"), "same", shaperules.nonempty_reduced, _plain("max"), None, _ATTRS, domain=ALL, bound=EXACT,
-            samples=s.reduction(empty=False), gradient=_extreme_gradient, saves=("operands", "results"), cost=_cost, doc="The largest over axes; NaN if any is."))
+            samples=s.reduction(empty=False), gradient=_extreme_gradient, saves=("operands", "results"), cost=_cost,
+            doc="The largest over axes; NaN if any is."))
 register(Op("min", ("x",), Reduction("min"), "same", shaperules.nonempty_reduced, _plain("min"), None, _ATTRS, domain=ALL, bound=EXACT,
-            samples=s.reduction(empty=False), gradient=_extreme_gradient, saves=("operands", "results"), cost=_cost, doc="The smallest over axes; NaN if any is."))
+            samples=s.reduction(empty=False), gradient=_extreme_gradient, saves=("operands", "results"), cost=_cost,
+            doc="The smallest over axes; NaN if any is."))
 register(Op("any", ("x",), Reduction("any"), "bool", shaperules.reduced, _plain("any"), None, _ATTRS, domain=ALL, bound=EXACT,
             samples=s.reduction(), cost=_cost, doc="Whether any is true."))
 register(Op("all", ("x",), Reduction("all"), "bool", shaperules.reduced, _plain("all"), None, _ATTRS, domain=ALL, bound=EXACT,
             samples=s.reduction(), cost=_cost, doc="Whether all are true."))
 register(Op("argmax", ("x",), Reduction("argmax"), "index", shaperules.nonempty_reduced, _index("argmax"), None, _ATTRS, domain=ALL, bound=EXACT,
-            samples=s.reduction(empty=False, single_axis=True), cost=_cost, doc="The first index of the largest, or of the first NaN; all axes: in the flattened tensor."))
+            samples=s.reduction(empty=False, single_axis=True), cost=_cost,
+            doc="The first index of the largest, or of the first NaN; all axes: in the flattened tensor."))
 register(Op("argmin", ("x",), Reduction("argmin"), "index", shaperules.nonempty_reduced, _index("argmin"), None, _ATTRS, domain=ALL, bound=EXACT,
-            samples=s.reduction(empty=False, single_axis=True), cost=_cost, doc="The first index of the smallest, or of the first NaN; all axes: in the flattened tensor."))
+            samples=s.reduction(empty=False, single_axis=True), cost=_cost,
+            doc="The first index of the smallest, or of the first NaN; all axes: in the flattened tensor."))
 
 
 def _cumsum_samples(rng: Any, dtype: str) -> Any:

@@ -71,7 +71,8 @@ def ternary(rng: Any, dtype: str) -> Iterable[Case]:
         yield (values(rng, "bool", c), values(rng, dtype, a), values(rng, dtype, b)), {}
 
 
-def reduction(corners: bool = True, empty: bool = True, single_axis: bool = False, low: float = -2.0, high: float = 2.0) -> Callable[[Any, str], Iterable[Case]]:
+def reduction(corners: bool = True, empty: bool = True, single_axis: bool = False, low: float = -2.0, high: float = 2.0) -> Callable[[Any, str],
+        Iterable[Case]]:
     """One operand with axis and keepdims. `single_axis`: argmax and argmin take one axis or all."""
     def samples(rng: Any, dtype: str) -> Iterable[Case]:
         for shape, axes in (((17,), (0,)), ((3, 40), (1,)), ((3, 40), (0,)), ((2, 3, 4), (0, 1, 2)), ((2, 3, 4), (1,)), ((5, 1), (0,))):
@@ -85,7 +86,8 @@ def reduction(corners: bool = True, empty: bool = True, single_axis: bool = Fals
             yield (values(rng, dtype, (3, 0), low, high),), {"axis": (1,), "keepdims": False}
         yield (values(rng, dtype, (0, 3), low, high),), {"axis": (1,), "keepdims": False}
         if corners:
-            for special_value in ([np.nan, 1, 2], [1, np.nan, 0], [np.inf, 1, 2], [-np.inf, np.inf, 1], [-0.0, 0.0, -0.0]) if np.dtype(dtype).kind == "f" else ():
+            for special_value in ([np.nan, 1, 2], [1, np.nan, 0], [np.inf, 1, 2], [-np.inf, np.inf, 1],
+                                  [-0.0, 0.0, -0.0]) if np.dtype(dtype).kind == "f" else ():
                 yield (np.array(special_value, dtype),), {"axis": (0,), "keepdims": False}
     return samples
 

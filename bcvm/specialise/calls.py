@@ -41,12 +41,9 @@ def call(m: "Machine", frame: Frame, callee: Tree, args: list[Tree], keywords: d
     if type(fn) is types.FunctionType:
         return inline(m, frame, fn, args, keywords)
     for resolve in CALLEES:
-        target_of = resolve(fn)
-        if target_of is not None:
-            function, name = target_of
-            if isinstance(function, types.FunctionType):
-                return inline(m, frame, function, [callee, *args], keywords)
-            raise Unsupported(name)
+        instead = resolve(m, callee)
+        if instead is not None:
+            return call(m, frame, instead, args, keywords)
     if not isinstance(fn, type):
         of_class = type(fn).__dict__.get("__call__") or next((b.__dict__["__call__"] for b in type(fn).__mro__ if "__call__" in b.__dict__), None)
         if isinstance(of_class, types.FunctionType):

@@ -21,11 +21,11 @@ SIZE_LIMIT = 1 << 40
 _IDENTITY = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type, np.dtype, np.ufunc, type(None), type(Ellipsis), type(NotImplemented))
 _NUMPY_DTYPES = {np.dtype(n).type: n for n in ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")}
 
-# Frameworks add what they know: tensor_leaf(object) -> Tensor type without dims or None; attribute(object, name) -> steps or None;
-# callee(object) -> the function and first argument a call of the instance runs, or None.
+# Frameworks add what they know: TENSOR_LEAVES by exact class: (library, dtype, rank, scalar) of an object or None; attribute(object, name) -> steps or None;
+# callee(machine, const) -> what a call of an instance calls instead, or None.
 TENSOR_LEAVES: dict[type, Callable[[Any], "tuple[str, str, int, bool] | None"]] = {}
 ATTRIBUTES: list[Callable[[Any, str], "tuple[tuple[Any, ...], ...] | None"]] = []
-CALLEES: list[Callable[[Any], "tuple[Any, str] | None"]] = []
+CALLEES: list[Callable[["Machine", Const], "Tree"]] = []
 
 
 def _numpy_leaf(a: np.ndarray) -> tuple[str, str, int, bool] | None:

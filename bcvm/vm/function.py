@@ -15,7 +15,7 @@ from bcvm.bytecode.program import BoundProgram, Program
 from bcvm.config import Options, check, resolve, scope
 from bcvm.errors import BcvmError
 from bcvm.specialise.ssa import State
-from bcvm.vm import entry, interpreter, listener
+from bcvm.vm import entry, interpreter, libraries, listener
 from bcvm.vm.compile_thread import thread
 from bcvm.vm.continuation import Continuations, Resume
 from bcvm.vm.frame import Frame
@@ -54,6 +54,7 @@ class Function:
     # -- the slow way of a call: no native entry took it
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         settings = self.settings()
+        libraries.refresh()
         if settings.tier == "interpret":
             self.fallbacks["tier"] += 1
             return self.interpret(args, kwargs)
@@ -61,25 +62,22 @@ class Function:
         values = (*args, *kwargs.values())
         key = call_key(values, names)
         site = self.site
-        if site.wants(key):
-            if self.request(site, key, values, names, settings):
-                return self.site.target(*args, **kwargs) if key not in site.failed and key not in site.pending else self.interpret(args, kwargs)
-            self.fallbacks["first call"] += 1
-        else:
+        if not site.wants(key):
             thread.ensure()
             self.fallbacks[site.reason(key)] += 1
-        return self.interpret(args, kwargs)
-
-    def request(self, site: Site, key: Any, values: tuple[Any, ...], names: tuple[str, ...], settings: Options) -> bool:
-        """Ask for a compilation; True if it was waited for and has ended."""
+            return self.interpret(args, kwargs)
         job = site.ask(key, values, names)
         if settings.background and settings.tier == "auto":
-            thread.submit(job)
-            return False
-        if not thread.call(job, None if settings.tier != "auto" else settings.compile_timeout_ms / 1e3):
+            self.fallbacks["first call"] += 1
+            try:
+                return self.interpret(args, kwargs)
+            finally:
+                thread.submit(job)  # only now: a compilation beside it would slow this call down
+        if not thread.call(job, settings.compile_timeout_ms / 1e3 if settings.tier == "auto" else None):
             self.fallbacks["compile_timeout"] += 1
-            return False
-        return True
+        elif key not in site.failed:
+            return site.target(*args, **kwargs)
+        return self.interpret(args, kwargs)
 
     def interpret(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.interpreted += 1
@@ -229,6 +227,7 @@ def jit(fn: Any = None, **options: Any) -> Any:
     if fn is None:
         return lambda f: jit(f, **options)
     from bcvm.frontend import program_of
+    libraries.refresh()
     if getattr(type(fn), "_bcvm_jitted", False):
         return make(fn._bcvm.bound, program_of, {**fn._bcvm.options, **checked}, getattr(fn, "__wrapped__", None))
     for adapt in ADAPTERS:

@@ -45,9 +45,9 @@ def _address(name: str) -> int:
         return 0
 
 
-_table = (ctypes.c_void_p * len(abi.TABLE))(*(_address(name) for name, _ in abi.TABLE))
+table = (ctypes.c_void_p * (len(abi.TABLE) + 8))(*(_address(name) for name, _ in abi.TABLE))  # and room for more
 _context = (ctypes.c_void_p * abi.CTX_WORDS)()
-_context[abi.CTX_TABLE] = ctypes.addressof(_table)
+_context[abi.CTX_TABLE] = ctypes.addressof(table)
 
 
 @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
@@ -59,11 +59,11 @@ def _refuse(_ctx: int, _size: int) -> int:
 def no_memory() -> Iterator[int]:
     """A Context whose allocations fail."""
     at = abi.INDEX["alloc"]
-    before, _table[at] = _table[at], ctypes.cast(_refuse, ctypes.c_void_p).value
+    before, table[at] = table[at], ctypes.cast(_refuse, ctypes.c_void_p).value
     try:
         yield ctypes.addressof(_context)
     finally:
-        _table[at] = before
+        table[at] = before
 
 
 TARGETS = {name: host(name) for name in ("", "avx2", "baseline")}

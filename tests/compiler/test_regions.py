@@ -147,13 +147,13 @@ def interpret(graph: Graph, args: list[Any]) -> list[Any]:
             vals = [env[o] for o in n.operands]
             if n.op == "op":
                 with np.errstate(all="ignore"):
-                    out = np.asarray(OPS[n.attrs["op"].name].reference(*vals, **n.attrs["attrs"]), n.results[0].type.dtype)
+                    out = np.array(OPS[n.attrs["op"].name].reference(*vals, **n.attrs["attrs"]), n.results[0].type.dtype)
             elif n.op == "view":
                 out = view(vals[0], n)
             elif n.op == "fill":
                 out = np.full(tuple(map(size, n.results[0].type.dims)), vals[0] if vals else n.attrs["value"], n.results[0].type.dtype)
             elif n.op == "copy":
-                out = vals[0].copy()
+                out = np.array(vals[0])
             elif n.op == "const":
                 out = n.attrs["value"]
             elif n.op == "scalar":
@@ -201,8 +201,8 @@ class Random:
         v = self.b.array("float32", rank)
         data = np.random.default_rng(seed).integers(-4, 5, tuple(2 * s for s in shape)).astype("float32")
         how = self.r.random()
-        if how < 0.5:
-            data = data[tuple(slice(0, s) for s in shape)].copy()
+        if how < 0.5 or not shape:
+            data = np.array(data[tuple(slice(0, s) for s in shape)])
         elif how < 0.8:
             data = data[tuple(slice(None, None, self.r.choice((2, -2))) for _ in shape)]
         else:
@@ -260,7 +260,7 @@ class Random:
         elif kind == "fill":
             y, s = b.full(1.5, "float32", dims), shape
         else:
-            targets = [v for v in env if v.node is not None and v.node.op in ("copy", "fill") and self.shape[v] == np.broadcast_shapes(self.shape[v], shape)] if shape is not None else []
+            targets = [v for v in env if v.node is not None and v.node.op in ("copy", "fill")]
             targets = [v for v in targets if self.compatible(v, x) and np.broadcast_shapes(self.shape[v], shape) == self.shape[v]]
             if not targets:
                 return
@@ -370,7 +370,7 @@ class Random:
         return b.graph
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize("seed", range(400))
 def test_random_graphs_agree_with_their_meaning(seed: int) -> None:
     maker = Random(seed)
     graph = maker.build(seed)

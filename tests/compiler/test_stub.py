@@ -463,3 +463,50 @@ def test_objects_are_checked_by_exact_class_and_held():
         assert m.f([obj]) is obj
     assert m.f([3]) == "slow"
     assert sys.getrefcount(obj) == before
+
+
+def test_methods_enter_natively():
+    m = Made([(arg(0, ("attr", "n")), INT), (arg(1), INT)], copies(2), ints(value(INT), value(INT)), guards=[("type", arg(0), Model)])
+    Model.f = m.f
+    model = Model()
+    model.n = 3
+    assert model.f(4) == (3, 4) and Model.f(model, 5) == (3, 5)
+    bound = model.f
+    assert bound(6) == (3, 6) and [bound(i)[1] for i in range(3)] == [0, 1, 2]
+    assert m.stubs[0].counter(stub.CALLS) == 6 and not m.slow_calls
+    assert model.f("x") == "slow" and m.slow_calls == [((model, "x"), {})]
+
+
+class Model:
+    pass
+
+
+def test_threads_use_contexts_of_their_own():
+    import threading
+    m = Made([(arg(0), tensor(2))], NEW, value(tensor(2)), params=1, calls=[stub.Call(1)])
+    wrong = []
+
+    def work(n):
+        a = np.ones((n, 3), np.float32)
+        wrong.extend(r.shape for r in (m.f(a) for _ in range(20_000)) if r.shape != (n, 3))
+    old = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(1, 5)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    finally:
+        sys.setswitchinterval(old)
+    assert not wrong and m.stubs[0].counter(stub.CALLS) == 80_000 and m.stubs[0].active == 0
+
+
+def test_a_small_call_costs_less_than_one_numpy_call():
+    import timeit
+    m = Made([(arg(0), tensor(1)), (arg(1), tensor(1))], "define i32 @driver(ptr %ctx, ptr %in, ptr %out) {\nstore i64 1, ptr %out\nret i32 0\n}", value(INT))
+    a, b, f, add = np.ones(3, np.float32), np.ones(3, np.float32), m.f, np.add
+    names = {"f": f, "add": add, "a": a, "b": b}
+    ours = min(timeit.repeat("f(a, b)", globals=names, number=20_000, repeat=7))
+    numpy_s = min(timeit.repeat("add(a, b)", globals=names, number=20_000, repeat=7))
+    assert ours < numpy_s

@@ -35,7 +35,8 @@ def relative(got: Any, want: Any) -> float:
         return np.inf
     if not finite.any():
         return 0.0
-    return float(np.max(np.abs(got[finite].astype(np.float64) - want[finite].astype(np.float64))) / max(1.0, float(np.max(np.abs(want[finite]).astype(np.float64)))))
+    return float(np.max(np.abs(got[finite].astype(np.float64) - want[finite].astype(np.float64))) / max(1.0,
+            float(np.max(np.abs(want[finite]).astype(np.float64)))))
 
 
 def check(op: Op, got: Any, want: Any) -> None:

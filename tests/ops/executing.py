@@ -166,7 +166,8 @@ class Executor:
 
     def scalar(self, name: str, *operands: Any) -> Any:
         import operator
-        own: dict[str, Any] = {"int": int, "float": float, "bool": bool, "min": min, "max": max, "abs": abs, "floor": math.floor, "ceil": math.ceil, "trunc": math.trunc}
+        own: dict[str, Any] = {"int": int, "float": float, "bool": bool, "min": min, "max": max, "abs": abs, "floor": math.floor, "ceil": math.ceil,
+                               "trunc": math.trunc}
         fn = own.get(name) or getattr(operator, name, None) or getattr(math, name)
         return fn(*operands)
 

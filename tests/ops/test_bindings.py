@@ -102,23 +102,33 @@ def test_numpy_reductions(name: str) -> None:
 
 CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (np.matmul, (F, M), {}), (np.matmul, (T, M), {}), (np.dot, (F, M), {}), (np.dot, (V, V), {}), (np.outer, (V, V), {}),
-    (np.concatenate, ((F, G),), {}), (np.concatenate, ([F, G, I],), {"axis": 1}), (np.concatenate, ((F, G),), {"axis": None}), (np.stack, ((F, G),), {"axis": -1}),
+    (np.concatenate, ((F, G),), {}), (np.concatenate, ([F, G, I],), {"axis": 1}), (np.concatenate, ((F, G),), {"axis": None}),
+    (np.stack, ((F, G),), {"axis": -1}),
     (np.vstack, ((F, V),), {}), (np.hstack, ((F, G),), {}), (np.hstack, ((V, V),), {}),
     (np.split, (F, 2, 1), {}), (np.split, (F, [1, 3]), {"axis": -1}), (np.split, (T, 3), {"axis": 1}),
-    (np.transpose, (T,), {}), (np.transpose, (T, (0, 2, 1)), {}), (np.transpose, (T,), {"axes": (2, 0, 1)}), (np.swapaxes, (T, 0, -1), {}), (np.moveaxis, (T, 0, -1), {}),
+    (np.transpose, (T,), {}), (np.transpose, (T, (0, 2, 1)), {}), (np.transpose, (T,), {"axes": (2, 0, 1)}), (np.swapaxes, (T, 0, -1), {}),
+    (np.moveaxis, (T, 0, -1), {}),
     (np.moveaxis, (T, (0, 1), (1, 2)), {}), (np.reshape, (T, (4, -1)), {}), (np.reshape, (T, 24), {}), (np.reshape, (T, (-1,)), {}), (np.ravel, (T,), {}),
-    (np.expand_dims, (F, 1), {}), (np.expand_dims, (F, (0, -1)), {}), (np.squeeze, (F[None],), {}), (np.squeeze, (F[None], 0), {}), (np.broadcast_to, (V, (3, 4)), {}),
+    (np.expand_dims, (F, 1), {}), (np.expand_dims, (F, (0, -1)), {}), (np.squeeze, (F[None],), {}), (np.squeeze, (F[None], 0), {}),
+    (np.broadcast_to, (V, (3, 4)), {}),
     (np.flip, (F,), {}), (np.flip, (F, 1), {}), (np.repeat, (F, 2), {}), (np.repeat, (F, 3, 1), {}), (np.tile, (F, 2), {}), (np.tile, (F, (2, 1, 3)), {}),
-    (np.where, (B, F, G), {}), (np.where, (B, F, 0.0), {}), (np.where, (I, 1, 0), {}), (np.where, (B, 1, 2.5), {}), (np.clip, (F, -1, 1), {}), (np.clip, (F, None, 0.5), {}),
-    (np.clip, (I, 0, V[None]), {}), (np.take, (F, I[0] % 3, 0), {}), (np.take, (F, I % 4), {"axis": 1}), (np.take, (F, 2), {}), (np.pad, (F, ((1, 0), (2, 1))), {}),
+    (np.where, (B, F, G), {}), (np.where, (B, F, 0.0), {}), (np.where, (I, 1, 0), {}), (np.where, (B, 1, 2.5), {}), (np.clip, (F, -1, 1), {}),
+    (np.clip, (F, None, 0.5), {}),
+    (np.clip, (I, 0, V[None]), {}), (np.take, (F, I[0] % 3, 0), {}), (np.take, (F, I % 4), {"axis": 1}), (np.take, (F, 2), {}),
+    (np.pad, (F, ((1, 0), (2, 1))), {}),
     (np.pad, (F, 1), {"constant_values": 2.0}), (np.pad, (F, (1, 2)), {"mode": "constant"}), (np.tril, (F,), {}), (np.triu, (F, 1), {}),
-    (np.zeros, ((2, 3),), {}), (np.zeros, (3, np.float32), {}), (np.ones, ((2,),), {"dtype": "int32"}), (np.full, ((2, 2), 7), {}), (np.full, (3, 1.5, np.float32), {}),
-    (np.zeros_like, (F,), {}), (np.ones_like, (I,), {}), (np.full_like, (F, 2), {}), (np.zeros_like, (F,), {"dtype": np.int32}), (np.arange, (5,), {}), (np.arange, (1, 9, 3), {}),
-    (np.arange, (4,), {"dtype": np.float32}), (np.arange, (5, 0, -2), {}), (np.eye, (3,), {}), (np.eye, (2, 3, 1), {"dtype": np.float32}), (np.identity, (2,), {}),
-    (np.float32, (2.5,), {}), (np.int32, (7,), {}), (np.float64, (F[0, 0],), {}), (np.int64, (3,), {}), (np.bool_, (1,), {}), (np.asarray, (F,), {}), (np.asarray, (I, np.float32), {}),
+    (np.zeros, ((2, 3),), {}), (np.zeros, (3, np.float32), {}), (np.ones, ((2,),), {"dtype": "int32"}), (np.full, ((2, 2), 7), {}),
+    (np.full, (3, 1.5, np.float32), {}),
+    (np.zeros_like, (F,), {}), (np.ones_like, (I,), {}), (np.full_like, (F, 2), {}), (np.zeros_like, (F,), {"dtype": np.int32}), (np.arange, (5,), {}),
+    (np.arange, (1, 9, 3), {}),
+    (np.arange, (4,), {"dtype": np.float32}), (np.arange, (5, 0, -2), {}), (np.eye, (3,), {}), (np.eye, (2, 3, 1), {"dtype": np.float32}),
+    (np.identity, (2,), {}),
+    (np.float32, (2.5,), {}), (np.int32, (7,), {}), (np.float64, (F[0, 0],), {}), (np.int64, (3,), {}), (np.bool_, (1,), {}), (np.asarray, (F,), {}),
+    (np.asarray, (I, np.float32), {}),
     (np.copy, (F,), {}), (np.shape, (F,), {}), (np.ndim, (F,), {}), (np.size, (F,), {}), (np.size, (F, 1), {}), (np.cumsum, (F, 1), {}), (np.cumsum, (I,), {}),
     (np.linalg.norm, (F,), {}), (np.linalg.norm, (F,), {"axis": 1}), (np.linalg.norm, (F, 2, 1, True), {}),
-    (np.einsum, ("ij,jk->ik", F, M), {}), (np.einsum, ("bij,jk->kbi".replace("b", ""), F, M), {}), (np.einsum, ("bid,bjd->bij", T, T), {}), (np.einsum, ("bid,bd->bi", T, T[:, 0]), {}),
+    (np.einsum, ("ij,jk->ik", F, M), {}), (np.einsum, ("bij,jk->kbi".replace("b", ""), F, M), {}), (np.einsum, ("bid,bjd->bij", T, T), {}),
+    (np.einsum, ("bid,bd->bi", T, T[:, 0]), {}),
     (np.power, (F, 2), {}), (np.power, (I, 2), {}), (np.power, (P, 0.5), {}),
 ]
 
@@ -133,7 +143,8 @@ REFUSED: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (np.add, (F, G), {"out": F.copy()}), (np.add, (F, G), {"where": B}), (np.sum, (F,), {"initial": 3}), (np.max, (F,), {"where": B, "initial": 0}),
     (np.where, (B,), {}), (np.reshape, (F, (4, 3)), {"order": "F"}), (np.pad, (F, 1), {"mode": "edge"}), (np.power, (I, I), {}), (np.power, (I, -1), {}),
     (np.asarray, ([1, 2],), {}), (np.repeat, (F, [1, 2, 3], 0), {}), (np.linalg.norm, (F, 1), {}), (np.arange, (0.0, 1.0, 0.1), {}), (np.subtract, (B, B), {}),
-    (np.zeros, ((2,), np.complex64), {}), (np.einsum, ("ii->i", F), {}), (np.take, (F, I), {"mode": "clip"}), (np.dot, (F, 2.0), {}), (float, (F[:1, 0],), {}), (np.reciprocal, (J,), {}),
+    (np.zeros, ((2,), np.complex64), {}), (np.einsum, ("ii->i", F), {}), (np.take, (F, I), {"mode": "clip"}), (np.dot, (F, 2.0), {}),
+    (float, (F[:1, 0],), {}), (np.reciprocal, (J,), {}),
 ]
 
 
@@ -146,8 +157,10 @@ def test_numpy_refusals(index: int) -> None:
         found[1](Executor(), *args, **kwargs)
 
 
-@pytest.mark.parametrize("name,args", [("reshape", (4, 3)), ("reshape", ((2, -1),)), ("transpose", (1, 0)), ("transpose", ()), ("astype", (np.float64,)), ("astype", ("int32",)),
-                                       ("flatten", ()), ("ravel", ()), ("copy", ()), ("squeeze", ()), ("swapaxes", (0, 1)), ("clip", (-1, 1)), ("dot", (M,)), ("cumsum", (0,)),
+@pytest.mark.parametrize("name,args", [("reshape", (4, 3)), ("reshape", ((2, -1),)), ("transpose", (1, 0)), ("transpose", ()), ("astype", (np.float64,)),
+                                       ("astype", ("int32",)),
+                                       ("flatten", ()), ("ravel", ()), ("copy", ()), ("squeeze", ()), ("swapaxes", (0, 1)), ("clip", (-1, 1)), ("dot", (M,)),
+                                       ("cumsum", (0,)),
                                        ("take", (np.array([0, 1]), 1)), ("repeat", (2, 0)), ("mean", ((0, 1),)), ("sum", (None, np.float64))])
 def test_numpy_methods(name: str, args: tuple[Any, ...]) -> None:
     method = method_for("numpy", name)
@@ -169,8 +182,10 @@ def test_item() -> None:
 
 
 @pytest.mark.parametrize("fn,args", [
-    (len, (F,)), (len, ((1, 2),)), (abs, (-3,)), (abs, (F,)), (min, (2, 1)), (max, ((1, 5, 3),)), (sum, ([1, 2, 3],)), (float, (3,)), (float, (F[0, 0],)), (int, (2.7,)), (int, (I[0, 0],)),
-    (bool, (0,)), (bool, ((),)), (tuple, ([1, 2],)), (list, ((1, 2),)), (divmod, (7, 2)), (pow, (2, 3)), (math.sqrt, (2,)), (math.exp, (1.0,)), (math.log, (8, 2)), (math.floor, (2.5,)),
+    (len, (F,)), (len, ((1, 2),)), (abs, (-3,)), (abs, (F,)), (min, (2, 1)), (max, ((1, 5, 3),)), (sum, ([1, 2, 3],)), (float, (3,)), (float, (F[0, 0],)),
+    (int, (2.7,)), (int, (I[0, 0],)),
+    (bool, (0,)), (bool, ((),)), (tuple, ([1, 2],)), (list, ((1, 2),)), (divmod, (7, 2)), (pow, (2, 3)), (math.sqrt, (2,)), (math.exp, (1.0,)),
+    (math.log, (8, 2)), (math.floor, (2.5,)),
     (math.ceil, (2.5,)), (math.tanh, (0.5,)), (math.pow, (2, 0.5)), (math.prod, ((2, 3),)), (math.isnan, (1.0,)), (math.sqrt, (P[0, 0],))])
 def test_python(fn: Any, args: tuple[Any, ...]) -> None:
     found = binding_for(fn)
@@ -198,17 +213,28 @@ def test_python_sequences() -> None:
 
 
 PUBLIC: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
-    ("relu", (F,), {}), ("gelu", (F,), {}), ("gelu", (F,), {"approximate": "tanh"}), ("sigmoid", (F,), {}), ("silu", (F,), {}), ("erf", (F,), {}), ("tanh", (F,), {}), ("add", (F, 1.0), {}),
-    ("softmax", (F,), {}), ("softmax", (F, 0), {}), ("log_softmax", (F,), {"axis": -1}), ("logsumexp", (F, 1), {}), ("layer_norm", (F, V, V), {}), ("layer_norm", (F, V, V), {"eps": 1e-3}),
-    ("layer_norm", (F, None, V), {}), ("layer_norm", (T, F), {}), ("rms_norm", (F, V), {}), ("batch_norm", (IMAGE, P[:, 0], P[:, 1], P[:, 2], P[:, 3]), {}), ("group_norm", (IMAGE, 3), {}),
-    ("normalize", (F,), {}), ("linear", (F, M.T, M[0]), {}), ("bias_add", (IMAGE, P[:, 0]), {}), ("conv2d", (IMAGE, KERNEL), {"padding": 1}), ("conv2d", (IMAGE, KERNEL, V), {"stride": 2}),
-    ("conv2d", (IMAGE, KERNEL, V), {"padding": "same", "dilation": 2}), ("max_pool2d", (IMAGE, 2), {}), ("max_pool2d", (IMAGE, 3, 2), {"padding": 1}), ("avg_pool2d", (IMAGE, (2, 3)), {}),
-    ("scaled_dot_product_attention", (T, T, T), {}), ("scaled_dot_product_attention", (T, T, T), {"is_causal": True, "scale": 0.3}), ("embedding", (I % 3, F), {}),
-    ("scaled_dot_product_attention", (T, T, T, np.tri(3, dtype=bool)), {}), ("one_hot", (I % 3, 3), {}), ("where", (B, F, G), {}), ("concat", ((F, G), 1), {}), ("stack", ((F, G),), {}),
-    ("take", (F, I % 3), {}), ("pad", (F, ((1, 1), (0, 2))), {}), ("reshape", (F, (2, -1)), {}), ("reshape", (F, 6, 2), {}), ("transpose", (T, (0, 2, 1)), {}), ("expand_dims", (F, 0), {}),
-    ("squeeze", (F[None],), {}), ("broadcast_to", (V, (2, 4)), {}), ("tril", (F,), {}), ("triu", (F, 1), {}), ("full", ((2,), 3), {}), ("zeros", ((2, 2),), {}), ("ones", (3,), {}),
-    ("arange", (5,), {}), ("arange", (1, 8, 2), {}), ("eye", (3,), {}), ("sum", (F,), {}), ("sum", (F, 1, True), {}), ("mean", (F, (0, 1)), {}), ("max", (F, 0), {}), ("argmax", (F, 1), {}),
-    ("var", (F, 1), {"ddof": 1}), ("std", (F,), {}), ("cumsum", (F,), {}), ("cast", (F, "float64"), {}), ("leaky_relu", (F,), {}), ("elu", (F, 0.5), {}), ("matmul", (F, M), {}),
+    ("relu", (F,), {}), ("gelu", (F,), {}), ("gelu", (F,), {"approximate": "tanh"}), ("sigmoid", (F,), {}), ("silu", (F,), {}), ("erf", (F,), {}),
+    ("tanh", (F,), {}), ("add", (F, 1.0), {}),
+    ("softmax", (F,), {}), ("softmax", (F, 0), {}), ("log_softmax", (F,), {"axis": -1}), ("logsumexp", (F, 1), {}), ("layer_norm", (F, V, V), {}),
+    ("layer_norm", (F, V, V), {"eps": 1e-3}),
+    ("layer_norm", (F, None, V), {}), ("layer_norm", (T, F), {}), ("rms_norm", (F, V), {}), ("batch_norm", (IMAGE, P[:, 0], P[:, 1], P[:, 2], P[:, 3]), {}),
+    ("group_norm", (IMAGE, 3), {}),
+    ("normalize", (F,), {}), ("linear", (F, M.T, M[0]), {}), ("bias_add", (IMAGE, P[:, 0]), {}), ("conv2d", (IMAGE, KERNEL), {"padding": 1}),
+    ("conv2d", (IMAGE, KERNEL, V), {"stride": 2}),
+    ("conv2d", (IMAGE, KERNEL, V), {"padding": "same", "dilation": 2}), ("max_pool2d", (IMAGE, 2), {}), ("max_pool2d", (IMAGE, 3, 2), {"padding": 1}),
+    ("avg_pool2d", (IMAGE, (2, 3)), {}),
+    ("scaled_dot_product_attention", (T, T, T), {}), ("scaled_dot_product_attention", (T, T, T), {"is_causal": True, "scale": 0.3}),
+    ("embedding", (I % 3, F), {}),
+    ("scaled_dot_product_attention", (T, T, T, np.tri(3, dtype=bool)), {}), ("one_hot", (I % 3, 3), {}), ("where", (B, F, G), {}),
+    ("concat", ((F, G), 1), {}), ("stack", ((F, G),), {}),
+    ("take", (F, I % 3), {}), ("pad", (F, ((1, 1), (0, 2))), {}), ("reshape", (F, (2, -1)), {}), ("reshape", (F, 6, 2), {}),
+    ("transpose", (T, (0, 2, 1)), {}), ("expand_dims", (F, 0), {}),
+    ("squeeze", (F[None],), {}), ("broadcast_to", (V, (2, 4)), {}), ("tril", (F,), {}), ("triu", (F, 1), {}), ("full", ((2,), 3), {}),
+    ("zeros", ((2, 2),), {}), ("ones", (3,), {}),
+    ("arange", (5,), {}), ("arange", (1, 8, 2), {}), ("eye", (3,), {}), ("sum", (F,), {}), ("sum", (F, 1, True), {}), ("mean", (F, (0, 1)), {}),
+    ("max", (F, 0), {}), ("argmax", (F, 1), {}),
+    ("var", (F, 1), {"ddof": 1}), ("std", (F,), {}), ("cumsum", (F,), {}), ("cast", (F, "float64"), {}), ("leaky_relu", (F,), {}), ("elu", (F, 0.5), {}),
+    ("matmul", (F, M), {}),
 ]
 
 
@@ -245,7 +271,8 @@ def test_public_errors() -> None:
 
 def test_every_bound_name_exists_here() -> None:
     from bcvm.ops.lookup import _resolve
-    new_in_numpy_2 = {"numpy.concat", "numpy.pow", "numpy.atan", "numpy.bitwise_left_shift", "numpy.bitwise_right_shift", "numpy.bitwise_invert", "numpy.astype"}
+    new_in_numpy_2 = {"numpy.concat", "numpy.pow", "numpy.atan", "numpy.bitwise_left_shift", "numpy.bitwise_right_shift", "numpy.bitwise_invert",
+                      "numpy.astype"}
     gone = {"numpy.row_stack"}
     for library in ("numpy", "python", "bcvm"):
         for name in BINDINGS[library]:

@@ -62,7 +62,8 @@ def test_slice_bounds_of_run_time_values() -> None:
 
 
 @pytest.mark.parametrize("name,shapes,attrs", [
-    ("matmul", ((2, 3), (4, 5)), {}), ("concat", ((2, 3), (2, 4)), {"axis": 0}), ("reshape", ((2, 3),), {"dims": (4,)}), ("broadcast_to", ((3,), ), {"dims": (2, 4)}),
+    ("matmul", ((2, 3), (4, 5)), {}), ("concat", ((2, 3), (2, 4)), {"axis": 0}), ("reshape", ((2, 3),), {"dims": (4,)}),
+    ("broadcast_to", ((3,), ), {"dims": (2, 4)}),
     ("squeeze", ((2, 3),), {"axis": (0,)}), ("max", ((2, 0),), {"axis": (1,), "keepdims": False}),
     ("conv2d", ((1, 3, 5, 5), (2, 4, 3, 3)), {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1}),
     ("conv2d", ((1, 3, 2, 2), (2, 3, 3, 3)), {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1})])

@@ -102,7 +102,8 @@ def test_explicit_and_same() -> None:
     assert result_dtype("numpy", OPS["relu"], [Operand("int8", 1)], {}).result == "int8"
 
 
-MINDSPORE = [("int64", "float16", "float16"), ("float16", "bfloat16", "float32"), ("uint8", "int8", "int16"), ("bool", "int8", "int8"), ("float32", "float64", "float64"),
+MINDSPORE = [("int64", "float16", "float16"), ("float16", "bfloat16", "float32"), ("uint8", "int8", "int16"), ("bool", "int8", "int8"),
+             ("float32", "float64", "float64"),
              ("int32", "int64", "int64"), ("uint8", "int32", "int32")]
 
 

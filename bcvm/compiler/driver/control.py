@@ -91,7 +91,8 @@ def _reverse_post_order(first: Block) -> list[Block]:
 
 def find_escaping(flow: Flow, plan: dict[Block, list[PlanStep]], owner: dict[Value, Value]) -> set[Value]:
     """Fresh tensors that are returned, themselves or through a view: born as ndarrays, so that returning them costs nothing. Not inside
-    loops, where each iteration would make an object."""
+    loops, where each iteration would make an object; a single result is rather copied at the end. Several results may be one object or share
+    memory, which only objects keep."""
     home: dict[Value, Block] = {}
     for b in flow.order:
         for p in b.params:
@@ -102,13 +103,16 @@ def find_escaping(flow: Flow, plan: dict[Block, list[PlanStep]], owner: dict[Val
     headers = flow.headers()
     out: set[Value] = set()
     work = [v for b in flow.order if isinstance(b.end, Return) for v in leaves(b.end.tree) if isinstance(v.type, Tensor) and not v.type.scalar]
+    several = len(set(work)) > 1
     while work:
         v = owner.get(work.pop())
-        if v is None or v in out or home[v] in flow.in_loop or dtype_of(v) not in abi.TYPE_NUMBER:
+        if v is None or v in out or (home[v] in flow.in_loop and not several) or dtype_of(v) not in abi.TYPE_NUMBER:
             continue
         out.add(v)
         block = home[v]
-        if v in block.params and block not in headers:
+        if v.node is not None and v.node.op == "view":  # a reshape
+            work.append(v.node.operands[0])
+        if v in block.params and (several or block not in headers):
             position = block.params.index(v)
             work.extend(j.args[position] for p in flow.predecessors[block] for j in jumps(p.end) if j.target is block)
     return out

@@ -10,7 +10,7 @@ A driver fills the kernel's operand words and sizes from the LibraryCall, mechan
 Operands are numbered as in the op, inputs first; the result is the last and has been allocated with the shape the op's shape rule gives. All sizes have
 passed the shape rule. Inputs have the dtypes the call was asked for; casts are the driver's. Inputs may overlap each other, the result overlaps none.
 
-The kernel returns DONE, REFUSED (the call cannot be answered here, as an index out of range: leave to the interpreter, which raises) or NO_MEMORY.
+The kernel returns DONE, REFUSED (the call cannot be answered here, as an index out of range: leave to the interpreter, which raises; the result may be partly written) or NO_MEMORY.
 What has no kernel raises Unsupported.
 
 | name | inputs | attributes |

@@ -35,8 +35,9 @@ from .micro import (
 
 ROWS, COLUMNS = 168, 256    # of C, in a unit
 DEPTH_BLOCK = 1024          # of K, in a panel
-PACK_ROWS = 128             # so many rows of A make packing pay
-PACK_STRIDE = 1024          # bytes between rows of B from which packing pays
+PACK_ROWS = 128             # so many rows of A make packing pay, or, where panels are a cache line wide,
+PACK_ROWS_NARROW = 32       # so many,
+PACK_STRIDE = 1024          # if rows of B lie so many bytes apart
 FEW_ROWS = 4                # up to so many rows of A use dot products with a transposed B,
 DOT_ROWS, DOT_DEPTH = 16, 128   # and up to so many if K is at least so long
 SWAP_COLUMNS = 3            # up to so many columns of C become its rows
@@ -230,7 +231,8 @@ def _define_kernel(module: Module, form: Form, name: str, batch_rank: int) -> No
     b_transposed = f.either(f.cmp("eq", b.row, item), f.cmp("eq", depth, 1))
     few = f.either(f.cmp("sle", m, FEW_ROWS), f.both(f.cmp("sle", m, DOT_ROWS), f.cmp("sge", depth, DOT_DEPTH)))
     dot = f.both(few, b_transposed, f.cmp("eq", a.column, item), f.invert(f.both(b_unit, f.cmp("ne", n, 1))))
-    far = f.both(f.cmp("sge", m, PACK_ROWS), f.cmp("sge", f.intrinsic("llvm.abs.i64", "i64", ("i64", b.row), ("i1", "false")), PACK_STRIDE))
+    enough = PACK_ROWS if form.masked else PACK_ROWS_NARROW
+    far = f.both(f.cmp("sge", m, enough), f.cmp("sge", f.intrinsic("llvm.abs.i64", "i64", ("i64", b.row), ("i1", "false")), PACK_STRIDE))
     transposing = PACK_COLUMNS_OF_B if item >= 4 else PACK_ANY
     mode = f.select(b_unit, f.select(far, PACK_ROWS_OF_B, DIRECT), f.select(b_transposed, transposing, PACK_ANY))
     wide = wide_for(f, form, m)
