@@ -45,6 +45,7 @@ TABLE: tuple[tuple[str, str], ...] = (
     ("memset", "ptr (ptr, i32, i64)"),
     ("new_array", "ptr (ptr, i64, i64, ptr)"),  # (ctx, NumPy type number, rank, sizes) -> new C-contiguous ndarray or null (error cleared)
     ("view_array", "ptr (ptr, i64, i64, ptr, ptr, ptr, ptr)"),  # (ctx, NumPy type number, rank, sizes, strides, data, owner object) -> ndarray view or null
+    *((f"move{size}", "void (ptr, i64, ptr, i64, i64, i1)") for size in (1, 2, 4, 8)),  # (to, stride, from, stride, n, skip): strided copies for kernels
     ("malloc", "ptr (i64)"),
     ("free", "void (ptr)"),
     ("Py_IncRef", "void (ptr)"),

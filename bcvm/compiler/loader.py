@@ -12,24 +12,30 @@ import os
 import struct
 import threading
 from dataclasses import dataclass, field
+from functools import cache
 
 from bcvm.compiler import elf
 from bcvm.errors import CompileError
 
 SEGMENT_BYTES = 1 << 20
 _ALIGN = 64
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
-_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 
 # Relocation types (System V ABI, AMD64 supplement, table 4.9).
 _R_64, _R_PC32, _R_PLT32, _R_GOTPCREL, _R_32, _R_32S, _R_PC64, _R_GOTPCRELX, _R_REX_GOTPCRELX = 1, 2, 4, 9, 10, 11, 24, 41, 42
 _GOT_KINDS = frozenset((_R_GOTPCREL, _R_GOTPCRELX, _R_REX_GOTPCRELX))
 
 
+@cache
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    return libc
+
+
 def _map(size: int, protection: int, fd: int) -> int:
-    address = _libc.mmap(None, size, protection, mmap.MAP_SHARED, fd, 0)
+    address = _libc().mmap(None, size, protection, mmap.MAP_SHARED, fd, 0)
     if address in (None, ctypes.c_void_p(-1).value):
         raise CompileError(f"cannot map code memory: {os.strerror(ctypes.get_errno())}")
     return int(address)
@@ -58,7 +64,7 @@ class _Segment:
             try:
                 rx = _map(size, mmap.PROT_READ | mmap.PROT_EXEC, fd)
             except CompileError:
-                _libc.munmap(rw, size)
+                _libc().munmap(rw, size)
                 raise
         finally:
             os.close(fd)
@@ -87,8 +93,8 @@ class _Segment:
         self.free = merged
 
     def unmap(self) -> None:
-        _libc.munmap(self.rw, self.size)
-        _libc.munmap(self.rx, self.size)
+        _libc().munmap(self.rw, self.size)
+        _libc().munmap(self.rx, self.size)
 
 
 @dataclass(eq=False)
@@ -130,7 +136,8 @@ class _Arena:
 
 
 _arena = _Arena()
-os.register_at_fork(before=_arena.before_fork, after_in_parent=_arena.after_fork, after_in_child=_arena.after_fork)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_arena.before_fork, after_in_parent=_arena.after_fork, after_in_child=_arena.after_fork)
 
 
 class LoadedCode:

@@ -33,7 +33,9 @@ Dims = tuple[Dim, ...]
 @dataclass(eq=False)
 class RegionCall:
     """A region of a block. space: the dims iterated over; reduce: the run [first, last) of axes that are reduced, or None.
-    levels: per output 'full', 'keep' (reduced axes are 1) or 'flat' (reduced axes are gone)."""
+    levels: per output 'full', 'keep' (reduced axes are 1) or 'flat' (reduced axes are gone).
+    assume: pairs of dims that must be equal, which is known at run time only (a weight's size and a row's); where they are not, the
+    regions `split` do the same work."""
 
     spec: RegionSpec
     inputs: tuple[Value, ...]
@@ -44,6 +46,8 @@ class RegionCall:
     nodes: tuple[Node, ...]
     policy: str
     decision: str
+    assume: tuple[tuple[Dim, Dim], ...] = ()
+    split: tuple["RegionCall", ...] = ()
 
 
 PlanStep = RegionCall | Node
@@ -52,7 +56,7 @@ PlanStep = RegionCall | Node
 def plan(graph: Graph) -> dict[Block, list[PlanStep]]:
     """The steps of every block, in the order in which the driver runs them."""
     uses = _count_uses(graph)
-    return {block: _Partition(block, uses).run() for block in graph.blocks}
+    return {block: _Partition(block.nodes, uses).run() for block in graph.blocks}
 
 
 def dims_of(value: Value) -> Dims:
@@ -117,6 +121,7 @@ class _Region:
         self.open: dict[Value, int] = {}          # uses outside
         self.first_use = NEVER                    # position of the first step outside that reads a value of this region
         self.note = ""
+        self.assume: dict[tuple[Dim, Dim], None] = {}
 
     @property
     def column(self) -> bool:
@@ -124,8 +129,10 @@ class _Region:
 
 
 class _Partition:
-    def __init__(self, block: Block, uses: dict[Value, int]) -> None:
-        self.block, self.uses = block, uses
+    """speculate: elementwise ops beside a reduction join it on the assumption that sizes that may be broadcast are not."""
+
+    def __init__(self, nodes: Sequence[Node], uses: dict[Value, int], speculate: bool = True) -> None:
+        self.nodes, self.uses, self.speculate = nodes, uses, speculate
         self.count = 0
         self.base = 0
         self.barrier = 0
@@ -138,7 +145,7 @@ class _Partition:
         self.atoms: dict[Any, int] = {}  # run-time ints that this block defines
 
     def run(self) -> list[PlanStep]:
-        for number, node in enumerate(self.block.nodes):
+        for number, node in enumerate(self.nodes):
             self.order[id(node)] = number
             if is_region_node(node):
                 self._region_node(node)
@@ -283,10 +290,10 @@ class _Partition:
             if any(r.space != first.space or r.reduce != first.reduce for r in reducing):
                 return "reductions over different axes or sizes"
             assert first.reduce is not None
-            if run is not None and (space != first.space or run != first.reduce):
+            if run is not None and (run != first.reduce or self._pairs(space, first.space, regions) is None):
                 return f"another reduction: {_show(space)} axes {run} vs {_show(first.space)} axes {first.reduce}"
             if run is None:
-                level = self._level(node, first, inside)
+                level = self._level(node, first, inside, regions)
                 if level not in ("full", "keep", "flat"):
                     return level
             space, run = first.space, first.reduce
@@ -295,20 +302,30 @@ class _Partition:
         if self._axes(node) is not None:
             v = node.operands[0]
             home = inside.get(v)
-            if home is not None and (home.level[v] != "full" or v in home.uniform or dims_of(v) != space):
+            if home is not None and (home.level[v] != "full" or v in home.uniform or self._pairs(dims_of(v), space, regions) is None):
                 return "a reduction of a value that is no element per point of the region"
         for r in regions:
             if r.space == space:
                 continue
             if not _broadcasts(r.space, space):
                 return f"shape mismatch: {_show(r.space)} vs {_show(space)}"
-            if any(dims_of(v) != space for v in still_open if inside[v] is r):
+            if any(self._pairs(dims_of(v), space, regions if reducing else ()) is None for v in still_open if inside[v] is r):
                 return f"a result of {_show(r.space)} is needed outside, the region has {_show(space)}"
             if r.space and _smaller(r.space, space) and any(_name(n) not in CHEAP for n in r.nodes):
                 return f"broadcast: {_show(r.space)} would be computed again for {_show(space)}"
         return ""
 
-    def _level(self, node: Node, region: _Region, inside: dict[Value, _Region]) -> str:
+    def _pairs(self, dims: Dims, space: Dims, regions: Sequence[_Region]) -> list[tuple[Dim, Dim]] | None:
+        """What must be assumed for these dims to be those; None if that cannot be, or nothing may be assumed."""
+        if len(dims) != len(space):
+            return None
+        pairs = [(d, s) for d, s in zip(dims, space, strict=True) if d is not s]
+        if not pairs:
+            return pairs
+        known = any(r.reduce is not None for r in regions) and self.speculate
+        return pairs if known and not any(d.value == 1 or s.value == 1 or (d.is_const and s.is_const) for d, s in pairs) else None
+
+    def _level(self, node: Node, region: _Region, inside: dict[Value, _Region], regions: Sequence[_Region]) -> str:
         """'full', 'keep' or 'flat' for an elementwise node beside the reduction of a region; else the reason why not."""
         space, run = region.space, region.reduce
         assert run is not None
@@ -326,12 +343,12 @@ class _Partition:
         if region.column and kinds & {"uniform", "splat"} and kinds & {"keep", "flat"}:
             return "after a reduction over rows only its results are read"
         if "flat" in kinds:
-            if kinds <= {"flat", "uniform"} and dims == reduced_dims(space, run, keep=False):
+            if kinds <= {"flat", "uniform"} and self._pairs(dims, reduced_dims(space, run, keep=False), regions) is not None:
                 return "flat"
             return "a reduced value without its axes is used at another alignment"
-        if kinds <= {"keep", "splat", "uniform"} and "keep" in kinds and dims == reduced_dims(space, run, keep=True):
+        if kinds <= {"keep", "splat", "uniform"} and "keep" in kinds and self._pairs(dims, reduced_dims(space, run, keep=True), regions) is not None:
             return "keep"
-        if dims != space:
+        if self._pairs(dims, space, regions) is None:
             return f"shape mismatch: {_show(dims)} vs {_show(space)}"
         if region.column:
             return "a region that reduces over rows has reduced results only"
@@ -346,6 +363,7 @@ class _Partition:
             self.home[v] = target
         target.level.update(source.level)
         target.uniform |= source.uniform
+        target.assume.update(source.assume)
         target.open.update(source.open)
         target.nodes = source.nodes + target.nodes
         target.first_use = min(target.first_use, source.first_use if source.first_use > target.position else NEVER)
@@ -362,12 +380,14 @@ class _Partition:
         run = self._axes(node)
         result = node.results[0]
         if run is not None:
-            region.reduce = run
-            if region.space != self._space(node):
-                region.space = self._space(node)
+            if region.reduce is None:
+                region.reduce, region.space = run, self._space(node)
+            self._assume(region, self._space(node), region.space)
             level = "keep" if node.attrs["attrs"].get("keepdims") else "flat"
         elif region.reduce is not None:
-            level = self._level(node, region, dict.fromkeys(region.level, region))
+            level = self._level(node, region, dict.fromkeys(region.level, region), [region])
+            self._assume(region, dims_of(result), {"full": region.space, "keep": reduced_dims(region.space, region.reduce, True),
+                                                   "flat": reduced_dims(region.space, region.reduce, False)}[level])
         else:
             level = "full"
             region.space = dims_of(result)
@@ -393,9 +413,22 @@ class _Partition:
             region.open[result] = self.uses[result]
         self.home[result] = region
 
+    def _assume(self, region: _Region, dims: Dims, space: Dims) -> None:
+        region.assume.update(dict.fromkeys((d, s) for d, s in zip(dims, space, strict=True) if d is not s))
+
     def _finish(self, region: _Region) -> RegionCall:
         nodes = sorted(region.nodes, key=lambda n: self.order[id(n)])
-        return make_call(nodes, region.space, region.reduce, region.level, [v for n in nodes for v in n.results if v in region.open], region.note)
+        outputs = [v for n in nodes for v in n.results if v in region.open]
+        call = make_call(nodes, region.space, region.reduce, region.level, outputs, region.note)
+        if region.assume:
+            call.assume = tuple(region.assume)
+            uses = dict.fromkeys(outputs, 1)
+            for n in nodes:
+                for v in n.operands:
+                    uses[v] = uses.get(v, 0) + 1
+            call.split = tuple(s for s in _Partition(nodes, uses, speculate=False).run() if isinstance(s, RegionCall))
+            call.decision += f" [SPLIT where {' or '.join(f'{d} != {s}' for d, s in call.assume)}]"
+        return call
 
 
 def make_call(nodes: list[Node], space: Dims, run: tuple[int, int] | None, level: dict[Value, str], outputs: list[Value], note: str = "") -> RegionCall:

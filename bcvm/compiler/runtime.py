@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from bcvm.compiler import abi, llvm, loader, probe, runtime_ir
+from bcvm.compiler.kernels import operands
 from bcvm.errors import CompileError
 
 KERNEL_SLOTS = 1 << 20
-_OWN = ("alloc", "retain", "release", "collapse", "new_array", "view_array")
+_OWN = ("alloc", "retain", "release", "collapse", "new_array", "view_array", "move1", "move2", "move4", "move8")
 # Indices into NumPy's C API table; the same in NumPy 1 and 2 (__multiarray_api.h).
 _ARRAY_API = {"array_type": 2, "PyArray_DescrFromType": 45, "PyArray_Scalar": 60, "PyArray_New": 93, "PyArray_SetBaseObject": 282}
 
@@ -98,9 +99,10 @@ class Runtime:
         libc, libm = ctypes.CDLL(None), ctypes.CDLL("libm.so.6")
         addresses = {name: address_of(getattr(libc, name)) for name in ("malloc", "free", "madvise", "memcpy", "memset")}
         addresses |= {name: python_api(name) for name in ("Py_IncRef", "Py_DecRef", "PyErr_Clear")}
-        self._code = loader.load(llvm.compile_ir(runtime_ir.module({
+        text = runtime_ir.module({
             **addresses, **self.numpy, "table": self.table_address, "kernels": self.slots.address, "interrupt": at, "pool": at + 8,
-            "old_handler": at + 16, "counters": ctypes.addressof(self._counters)})))
+            "old_handler": at + 16, "counters": ctypes.addressof(self._counters)})
+        self._code = loader.load(llvm.compile_ir("\n".join([text, *(operands.move_ir(size) for size in (1, 2, 4, 8))])))
         for i, (name, _) in enumerate(abi.TABLE):
             if name in _OWN:
                 self._table[i] = self._code.address(name)

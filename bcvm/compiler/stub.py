@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from bcvm.compiler import abi, boxing, loader, probe
+from bcvm.compiler import abi, boxing, llvm, loader, probe
 from bcvm.compiler.emit import Emitter, constant
 from bcvm.compiler.passing import Arg, Call, Default, DoubleStar, Source, Star, bind
 from bcvm.compiler.runtime import runtime
@@ -77,6 +77,11 @@ class Stub:
     code: loader.LoadedCode | None = None
     address: int = 0
     notes: dict[str, Any] = field(default_factory=dict)
+
+    def compile(self) -> int:
+        """Compiles and loads a stub whose driver is an address; returns its address. Optimised code would save 1.5 ns a call
+        and cost four times the compile time."""
+        return self.load(loader.load(llvm.compile_ir(self.ir, opt=0)))
 
     def load(self, code: loader.LoadedCode) -> int:
         """Takes the loaded object that has the function `entry`; returns its address."""
@@ -217,7 +222,7 @@ class _Writer:
         e.not_null("%kwnames", "miss")
         e.require(e.let(f"icmp eq i64 {e.load('i64', '%kwnames', probe.SIZE)}, {len(self.call.keywords)}"), "miss")
         for i, name in enumerate(self.call.keywords):
-            e.same(e.load("ptr", "%kwnames", probe.ITEMS + 8 * i), e.object(sys.intern(name)), "miss")
+            self._equal(e.load("ptr", "%kwnames", probe.ITEMS + 8 * i), name)
 
     # ---- names in module dictionaries
 
@@ -435,6 +440,8 @@ class _Writer:
             e.require(e.let(f"icmp eq i64 {n}, {g.value}"), "miss")
         elif g.how == "keys":
             self._keys(value, g.value)
+        elif g.how == "falsy":
+            e.require(e.let(f"icmp eq i32 {e.call('i32', 'PyObject_IsTrue', ('ptr', value))}, 0"), "miss")
         elif g.how == "absent":
             d = e.call("ptr", "PyObject_GenericGetDict", ("ptr", value), ("ptr", "null"))
             e.not_null(d, "miss")

@@ -12,9 +12,9 @@ from bcvm.vm import function
 if TYPE_CHECKING:
     from bcvm.specialise.machine import Machine
 
-# Attributes of a cell that make its call more than its construct, and what they are when it is not (nn.Cell.__call__ in MindSpore 2.10).
-_PLAIN = {"_lazy_forward_pre_hook": None, "_lazy_forward_hook": None, "_lazy_backward_pre_hook": None, "_lazy_backward_hook": None, "_shard_fn": None,
-          "_recompute_cell": None, "_saved_tensors_pack_hook": None, "mixed_precision_type": None, "_dynamic_shape_inputs": None, "requires_grad": False}
+# Attributes of a cell that make its call more than its construct, unless they are false (nn.Cell.__call__ in MindSpore 2.10).
+_SPECIAL = ("_lazy_forward_pre_hook", "_lazy_forward_hook", "_lazy_backward_pre_hook", "_lazy_backward_hook", "_shard_fn", "_recompute_cell",
+            "_saved_tensors_pack_hook", "mixed_precision_type", "_dynamic_shape_inputs", "requires_grad")
 
 
 def cell_call(m: "Machine", callee: Const) -> Tree | None:
@@ -26,11 +26,11 @@ def cell_call(m: "Machine", callee: Const) -> Tree | None:
     if type(cell).__call__ is not Cell.__call__:
         raise Unsupported(f"{type(cell).__name__} overrides __call__")
     path = callee.path
-    for name, plain in _PLAIN.items():
-        if vars(cell).get(name, plain) is not plain:
+    for name in _SPECIAL:
+        if vars(cell).get(name):
             raise Unsupported(f"{type(cell).__name__} has {name.removeprefix('_lazy_').lstrip('_')}")
         if name in vars(cell) and path is not None:
-            m.resolver.guard("is", Path(path.root, path.steps + (("attr", name),)), plain)
+            m.resolver.guard("falsy", Path(path.root, path.steps + (("attr", name),)), None)
     return m.resolver.attribute(callee, "construct")
 
 
@@ -39,8 +39,9 @@ def jit_cell(obj: Any, options: dict[str, Any]) -> Any:
     from mindspore.nn import Cell
     if not isinstance(obj, Cell):
         return None
-    construct = vars(obj).get("construct") or type(obj).construct
-    return function.jit(construct, **options) if "construct" in vars(obj) else function.jit(construct, **options).__get__(obj)
+    if "construct" in vars(obj):
+        return function.jit(vars(obj)["construct"], **options)
+    return function.bound_method(type(obj).construct, obj, options)
 
 
 def register() -> None:

@@ -170,7 +170,8 @@ bind_primitive("Select", _select)
 
 @binds(*named("masked_fill"), method="masked_fill", **MS)
 def _masked_fill(b: Any, x: Any, mask: Any, value: Any) -> Any:
-    if b.dtype(mask) != "bool" or b.is_tensor(value) and (b.rank(value) or b.dtype(value) != b.dtype(x)) or not b.is_tensor(value) and b.dtype(value) != "float":
+    fits = b.rank(value) == 0 and b.dtype(value) == b.dtype(x) if b.is_tensor(value) else b.dtype(value) == "float"
+    if b.dtype(mask) != "bool" or not fits:
         return b.unsupported("masked_fill with this mask or value")
     return b.op("where", mask, b.cast(value, b.dtype(floating(b, x, "masked_fill"))), x)
 
@@ -490,5 +491,6 @@ def _bias_add(b: Any, x: Any, bias: Any) -> Any:
     return b.op("bias_add", x, bias)
 
 
-binds(*primitive("BiasAdd"), **MS)(lambda b, prim, x, bias: _bias_add(b, x,
-                                                                      bias) if prim.init_attrs["data_format"] == "NCHW" else b.unsupported("BiasAdd of another format"))
+@binds(*primitive("BiasAdd"), **MS)
+def _bias_add_primitive(b: Any, prim: Any, x: Any, bias: Any) -> Any:
+    return _bias_add(b, x, bias) if prim.init_attrs["data_format"] == "NCHW" else b.unsupported("BiasAdd of another format")

@@ -66,7 +66,7 @@ def _bind(function: FunctionType, template: _Template) -> BoundProgram:
         imports: tuple[Callable[..., Any], ...] = (_spread(function, template.program),)
     else:
         imports = tuple(make(piece, function.__globals__, closure) for piece in template.pieces)
-    return _Bound(template.program, function.__globals__, function.__builtins__, closure, defaults, imports, function, code)  # type: ignore[attr-defined]
+    return _Bound(template.program, function.__globals__, function.__builtins__, closure, defaults, imports, function, code)  # type: ignore[attr-defined, unused-ignore]
 
 
 def _template(function: FunctionType) -> _Template:
@@ -102,6 +102,8 @@ def _generate(function: FunctionType, hints: dict[str, str], first: bool) -> _Te
             warnings.warn(f"{name} runs as plain Python: {reason}", RuntimeWarning, stacklevel=4)
     except WholeFunction as e:
         reason = str(e)
+    except RecursionError:
+        reason = "its expressions are nested too deeply"
     return _Template(whole_function(name, code, parameters, hints, reason), None)
 
 

@@ -96,7 +96,7 @@ class BytecodeGenerator(ExpressionGenerator):
         locals_ = (set(names.stores) | names.deletes) - names.globals - names.nonlocals
         _check(names, locals_, node)
         super().__init__(start_program(name, code, parameters, hints), source.lines, locals_, frozenset(code.co_freevars), names.globals, flagged)
-        self.node, self.code = node, code
+        self.node, self.module_imports = node, source.imports
         given = frozenset(p.name for p in parameters)
         self.outliner = Outliner(name, code, locals_, names, body, given, flagged)
         for n in sorted(flagged):
@@ -112,7 +112,7 @@ class BytecodeGenerator(ExpressionGenerator):
         else:
             self.block(self.node.body)
         self.end()
-        return self.b.finish(), self.outliner.compile(flags)
+        return self.b.finish(), self.outliner.compile(flags, self.module_imports)
 
     def block(self, statements: Iterable[ast.stmt]) -> None:
         for s in statements:

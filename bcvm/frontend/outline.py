@@ -82,11 +82,11 @@ class Outliner:
         outs = [n for n in names.stores if n in self.locals]
         maybe = self._maybe_unset(reads, known)
         if not outs:
-            return self._add(node, reads, [*self._blank(node, (), maybe), at(node, ast.Return(node))], Outline(tuple(reads), (), None, True, maybe), names)
+            return self._add(node, reads, [*self._blank(node, (), maybe, ()), at(node, ast.Return(node))], Outline(tuple(reads), (), None, True, maybe), names)
         ins = reads + [n for n in outs if n in known and n not in reads]
         live_outs = tuple((n, n not in known) for n in outs)
         first = at(node, ast.Assign([ast.Name(RESULT, ast.Store())], node))
-        body = [*self._blank(node, live_outs, maybe), first, *self._return(node, live_outs, maybe, [ast.Name(RESULT, ast.Load())])]
+        body = [*self._blank(node, live_outs, maybe, maybe), first, *self._return(node, live_outs, tuple(n for n in outs if n in maybe), [ast.Name(RESULT, ast.Load())])]
         return self._add(node, ins, body, Outline(tuple(ins), live_outs, None, True, maybe), names)
 
     def store(self, target: ast.expr) -> Outline:
@@ -106,7 +106,7 @@ class Outliner:
         names = names_of(node)
         reads = [n for n in names.loads if n in self.locals]
         maybe = self._maybe_unset(reads, self._before(statement))
-        return self._add(node, reads, [*self._blank(node, (), maybe), node], Outline(tuple(reads), (), None, True, maybe), names)
+        return self._add(node, reads, [*self._blank(node, (), maybe, ()), node], Outline(tuple(reads), (), None, True, maybe), names)
 
     def statement(self, node: ast.stmt, place: ast.stmt) -> Outline:
         """A piece that runs a statement, ways out included. `place`: the statement that it is, or is a part of."""
@@ -121,18 +121,18 @@ class Outliner:
         for n in sorted(names.deletes & self.locals):
             if n in self._flow.exposed:
                 raise WholeFunction(f"'{n}' is unset inside {_describe(node)} and may be read afterwards")
-            if n in outs and n not in definite:
-                outs.remove(n)  # unset, and not read before it is set again
-        ins += [n for n in outs if n not in definite and n in known and n not in ins]
-        live_outs = tuple((n, n not in definite and (n in maybe or n not in ins)) for n in outs)
+        # Which of the outs may be unset at the end is found out there; those that are stay as they are, for nobody reads them.
+        unsettable = tuple(n for n in outs if n not in definite and (n in maybe or n in names.deletes))
+        ins += [n for n in outs if n not in definite and n in known and n not in ins and n not in unsettable]
+        live_outs = tuple((n, n in unsettable or n not in definite and n not in ins) for n in outs)
         leaves = Leaves()
         leaves.visit(node)
         any_leave = leaves.returns or leaves.breaks or leaves.continues
-        body = self._statement_body(node, names, leaves, live_outs, maybe)
+        body = [*self._blank(node, live_outs, maybe, unsettable), *self._statement_body(node, names, leaves, live_outs, unsettable)]
         outline = Outline(tuple(ins), live_outs, leaves if any_leave else None, leaves.returns, maybe)
         return self._add(node, ins, body, outline, names)
 
-    def _statement_body(self, node: ast.stmt, names: Names, leaves: Leaves, live_outs: tuple[tuple[str, bool], ...], maybe: tuple[str, ...]) -> list[ast.stmt]:
+    def _statement_body(self, node: ast.stmt, names: Names, leaves: Leaves, live_outs: tuple[tuple[str, bool], ...], unsettable: tuple[str, ...]) -> list[ast.stmt]:
         run: list[ast.stmt] = [node]
         if leaves.returns or leaves.breaks or leaves.continues or names.globals or names.nonlocals:
             blank: list[bool | None] = [False if k == 0 and flagged else None for _, flagged in live_outs for k in range(1 + flagged)]
@@ -147,31 +147,34 @@ class Outliner:
             tail.append(ast.Constant(0))
         if leaves.returns:
             tail.append(ast.Constant(None))
-        return [*self._blank(node, live_outs, maybe), *run, *self._return(node, live_outs, maybe, tail)]
+        return [*run, *self._return(node, live_outs, unsettable, tail)]
 
     # -- parts
     def _before(self, statement: ast.stmt | None) -> frozenset[str]:
-        if statement is None:  # a lambda: nothing but parameters
-            return frozenset(self.locals)
+        if statement is None:  # of a lambda
+            return self.parameters
         return self._flow.before.get(id(statement), frozenset())
 
     def _maybe_unset(self, reads: list[str], known: frozenset[str]) -> tuple[str, ...]:
         maybe = tuple(n for n in reads if n not in known)
+        for n in maybe:
+            if n in self.names.captured:
+                raise WholeFunction(f"'{n}' may be captured by a nested function before it is set")
         if not self.flagged.issuperset(maybe):
             raise NeedsFlags(frozenset(maybe) | self._flow.exposed & self.locals)
         return maybe
 
-    def _blank(self, place: ast.AST, live_outs: tuple[tuple[str, bool], ...], maybe: tuple[str, ...]) -> list[ast.stmt]:
+    def _blank(self, place: ast.AST, live_outs: tuple[tuple[str, bool], ...], maybe: tuple[str, ...], unsettable: tuple[str, ...]) -> list[ast.stmt]:
         """The head: what is not set at the call is not set here; a live-out that may stay so gets a mark."""
         head: list[ast.stmt] = [
             at(place, ast.If(ast.UnaryOp(ast.Not(), ast.Name(flag_of(n), ast.Load())), [ast.Delete([ast.Name(n, ast.Del())])], [])) for n in maybe]
-        return head + [at(place, ast.Assign([ast.Name(n, ast.Store())], ast.Name(UNSET, ast.Load()))) for n, flagged in live_outs if flagged and n not in maybe]
+        return head + [at(place, ast.Assign([ast.Name(n, ast.Store())], ast.Name(UNSET, ast.Load()))) for n, flagged in live_outs if flagged and n not in unsettable]
 
-    def _return(self, place: ast.AST, live_outs: tuple[tuple[str, bool], ...], maybe: tuple[str, ...], tail: list[ast.expr]) -> list[ast.stmt]:
+    def _return(self, place: ast.AST, live_outs: tuple[tuple[str, bool], ...], unsettable: tuple[str, ...], tail: list[ast.expr]) -> list[ast.stmt]:
         items: list[ast.expr] = []
         marks: list[ast.stmt] = []
         for n, flagged in live_outs:
-            if flagged and n in maybe:
+            if n in unsettable:
                 mark = ast.Assign([ast.Name(n, ast.Store())], ast.Name(UNSET, ast.Load()))
                 marks.append(at(place, ast.Try([ast.Expr(ast.Name(n, ast.Load()))], [ast.ExceptHandler(ast.Name("NameError", ast.Load()), None, [mark])], [], [])))
             if flagged:
@@ -191,13 +194,14 @@ class Outliner:
         self._functions.append(at(place, _function(f".{len(self._functions)}", args, head + body)))
         return outline
 
-    def compile(self, flags: int) -> tuple[CodeType, ...]:
-        """The code of each piece, in order."""
+    def compile(self, flags: int, imports: ast.Import | None) -> tuple[CodeType, ...]:
+        """The code of each piece, in order. With the module's imports nested functions compile as they do in their file, so that
+        their source can be believed."""
         if not self._functions:
             return ()
         args = ast.arguments([], [ast.arg(n) for n in self.code.co_freevars], None, [], [], None, [])
         outer = _function(".outer", args, self._functions)
-        module = ast.Module([at(self._functions[0], outer)], [])
+        module = ast.Module([at(self._functions[0], outer), *([imports] if imports else [])], [])
         compiled = compile(module, self.code.co_filename, "exec", flags=flags, dont_inherit=True)
         (outer_code,) = (c for c in compiled.co_consts if isinstance(c, CodeType))
         pieces = [c for c in outer_code.co_consts if isinstance(c, CodeType)]

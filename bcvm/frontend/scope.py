@@ -261,24 +261,46 @@ class Flow:
         return state
 
     def _bind(self, state: frozenset[str], *targets: ast.AST) -> frozenset[str]:
-        names = names_of(*targets)
-        self.exposed.update(n for n in names.loads if n not in state)
-        return state | set(names.stores)
+        """Assignment to targets, left to right."""
+        for target in targets:
+            if isinstance(target, ast.Name):
+                state = state | {target.id}
+            elif isinstance(target, (ast.Tuple, ast.List)):
+                state = self._bind(state, *target.elts)
+            elif isinstance(target, ast.Starred):
+                state = self._bind(state, target.value)
+            else:  # the object and the index of an item
+                state = self._read(state, target)
+        return state
 
     def _statement(self, s: ast.stmt, state: frozenset[str]) -> State:
         special = _FLOW.get(type(s))
         if special is not None:
             return special(self, s, state)
-        names = names_of(s)
-        if isinstance(s, ast.AnnAssign) and s.value is None:
-            names.stores.clear()
-        if isinstance(s, ast.AugAssign):  # its target is read before its value
-            target = {s.target.id} if isinstance(s.target, ast.Name) else set(names_of(s.target).loads)
-            self.exposed |= target - state
-        known = state | {s.name} if isinstance(s, (*_FUNCTIONS, ast.ClassDef)) else self._read(state, *(
-            v for v in (getattr(s, "value", None),) if isinstance(v, ast.expr)))
-        self.exposed.update(n for n in names.loads if n not in known)
-        return (known | set(names.stores)) - names.deletes
+        names = names_of(s)  # definitions, imports, del: no walrus in these is relied upon
+        self.exposed.update(n for n in names.loads if n not in state and n != getattr(s, "name", None))
+        bound = {s.name} if isinstance(s, (*_FUNCTIONS, ast.ClassDef)) else set(names.stores)
+        return (state | bound) - names.deletes
+
+    def _assign(self, s: ast.Assign, state: frozenset[str]) -> State:
+        return self._bind(self._read(state, s.value), *s.targets)
+
+    def _augmented(self, s: ast.AugAssign, state: frozenset[str]) -> State:
+        if isinstance(s.target, ast.Name):  # read before the value
+            self.exposed |= {s.target.id} - state
+            return self._read(state, s.value) | {s.target.id}
+        return self._read(state, s.target, s.value)
+
+    def _annotated(self, s: ast.AnnAssign, state: frozenset[str]) -> State:
+        return state if s.value is None and isinstance(s.target, ast.Name) else self._bind(self._read(state, s.value), s.target)
+
+    def _expression(self, s: ast.Expr, state: frozenset[str]) -> State:
+        return self._read(state, s.value)
+
+    def _assert(self, s: ast.Assert, state: frozenset[str]) -> State:
+        state = self._read(state, s.test)
+        self._read(state, s.msg)
+        return state
 
     def _if(self, s: ast.If, state: frozenset[str]) -> State:
         state = self._read(state, s.test)
@@ -326,7 +348,9 @@ class Flow:
         state = self._read(state, s.subject)
         ends: list[State] = []
         for case in s.cases:
-            inside = self._read(self._bind(state, case.pattern), case.guard)
+            pattern = names_of(case.pattern)
+            self.exposed.update(n for n in pattern.loads if n not in state)
+            inside = self._read(state | set(pattern.stores), case.guard)
             ends.append(self.block(case.body, inside))
         last = s.cases[-1]
         total = isinstance(last.pattern, ast.MatchAs) and last.pattern.pattern is None and last.guard is None
@@ -344,6 +368,7 @@ class Flow:
 
 
 _FLOW: dict[type, Callable[[Flow, Any, frozenset[str]], State]] = {
+    ast.Assign: Flow._assign, ast.AugAssign: Flow._augmented, ast.AnnAssign: Flow._annotated, ast.Expr: Flow._expression, ast.Assert: Flow._assert,
     ast.If: Flow._if, **dict.fromkeys(_LOOPS, Flow._loop), ast.Try: Flow._try, ast.With: Flow._with, ast.AsyncWith: Flow._with,
     ast.Match: Flow._match, **dict.fromkeys((ast.Return, ast.Raise, ast.Break, ast.Continue), Flow._leave),
 }

@@ -33,6 +33,7 @@ class Source:
     node: FunctionNode
     lines: list[str]
     class_name: str  # of the innermost class around it, for private names; '' where there is none
+    imports: ast.Import | None  # of the names that its module imports: they matter to how code compiles
 
 
 def find(function: FunctionType) -> Source:
@@ -60,7 +61,7 @@ def _find(code: CodeType, lines: list[str]) -> Source:
         raise Untrusted(f"{code.co_filename}, line {code.co_firstlineno}, is not the source it was compiled from (edited since, or generated)")
     candidates = [(node, name) for node, name in _function_nodes(tree, code.co_name == "<lambda>") if _first_line(node) == code.co_firstlineno and _name(node) == code.co_name]
     node, class_name = _choose(candidates, tree, code)
-    return Source(node, lines, class_name)
+    return Source(node, lines, class_name, next((s for s in reversed(tree.body) if isinstance(s, ast.Import)), None))
 
 
 # -- the text: the one top-level statement that holds the function, so that a large file is parsed once

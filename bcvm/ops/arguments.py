@@ -2,9 +2,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Union
+from typing import Any
 
-Pair = Union[int, Sequence[int]]
+Pair = int | Sequence[int]
 
 
 def pair(value: Pair, what: str) -> tuple[int, int]:

@@ -34,7 +34,7 @@ def _composite(name: str, operands: tuple[str, ...], build: Callable[..., Any], 
 
 def _eager(fn: Callable[..., Any]) -> Callable[..., Any]:
     def eager(*arrays: Any, **attrs: Any) -> Any:
-        arrays = tuple(np.asarray(a) if np.asarray(a).dtype.kind == "b" else numerics.floating(a) for a in arrays)
+        arrays = tuple(a if isinstance(a, np.ndarray) and a.dtype.kind in "fb" else numerics.floating(a) for a in arrays)
         dtype = arrays[0].dtype
         if dtype.itemsize == 2:
             arrays = tuple(a.astype(np.float32) if a.dtype.kind == "f" else a for a in arrays)
@@ -135,25 +135,37 @@ _composite("std", ("x",), _std_build, _without_warning("std"), ("axis", "ddof", 
 
 # -- softmax and its kin
 
+def _largest(x: Any, axis: Any) -> Any:
+    return np.maximum.reduce(x, tuple(axis), keepdims=True)
+
+
+def _total(x: Any, axis: Any) -> Any:
+    return np.add.reduce(x, tuple(axis), keepdims=True)
+
+
+def _average(x: Any, axis: Any) -> Any:
+    total = _total(x, axis)
+    return total / total.dtype.type(max(x.size, 1) / max(total.size, 1))
+
+
 def _shifted(x: Any, axis: Any) -> Any:
-    return x - (np.max(x, axis=axis, keepdims=True) if x.size else 0)
+    return x - (_largest(x, axis) if x.size else 0)
 
 
 def _softmax(x: Any, axis: Any = (-1,)) -> Any:
     e = np.exp(_shifted(x, axis))
-    e /= np.sum(e, axis=axis, keepdims=True)
-    return e
+    return np.divide(e, _total(e, axis), out=e) if e.ndim else e / e
 
 
 def _log_softmax(x: Any, axis: Any = (-1,)) -> Any:
     d = _shifted(x, axis)
-    return d - np.log(np.sum(np.exp(d), axis=axis, keepdims=True))
+    return d - np.log(_total(np.exp(d), axis))
 
 
 def _logsumexp(x: Any, axis: Any, keepdims: bool = False) -> Any:
-    m = np.max(x, axis=axis, keepdims=True)
+    m = _largest(x, axis)
     m = np.where(np.isfinite(m), m, x.dtype.type(0))
-    total = np.log(np.sum(np.exp(x - m), axis=axis, keepdims=True)) + m
+    total = np.log(_total(np.exp(x - m), axis)) + m
     return total if keepdims else np.squeeze(total, axis)
 
 
@@ -189,13 +201,13 @@ _composite("logsumexp", ("x",), _logsumexp_build, _logsumexp, ("axis", "keepdims
 # -- norms
 
 def _layer_norm(x: Any, *affine: Any, axis: Any = (-1,), eps: float = 1e-5) -> Any:
-    d = x - np.mean(x, axis=axis, keepdims=True)
-    d *= 1 / np.sqrt(np.mean(d * d, axis=axis, keepdims=True) + x.dtype.type(eps))
+    d = x - _average(x, axis)
+    d *= 1 / np.sqrt(_average(d * d, axis) + x.dtype.type(eps))
     return _scaled(d, *affine)
 
 
 def _rms_norm(x: Any, *weight: Any, axis: Any = (-1,), eps: float = 1e-6) -> Any:
-    return _scaled(x * (1 / np.sqrt(np.mean(x * x, axis=axis, keepdims=True) + x.dtype.type(eps))), *weight)
+    return _scaled(x * (1 / np.sqrt(_average(x * x, axis) + x.dtype.type(eps))), *weight)
 
 
 def _scaled(y: Any, *affine: Any) -> Any:
@@ -294,7 +306,7 @@ _composite("group_norm", ("x", "*affine"), _group_norm_build, _group_norm, ("gro
 
 
 def _normalize(x: Any, axis: Any = (-1,), eps: float = 1e-12) -> Any:
-    return x / np.maximum(np.sqrt(np.sum(x * x, axis=axis, keepdims=True)), x.dtype.type(eps))
+    return x / np.maximum(np.sqrt(_total(x * x, axis)), x.dtype.type(eps))
 
 
 def _normalize_build(b: Any, x: Any, axis: Any = (-1,), eps: float = 1e-12) -> Any:
@@ -322,7 +334,7 @@ def _attention(q: Any, k: Any, v: Any, *mask: Any, causal: bool = False, scale: 
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     scores = np.matmul(q, np.swapaxes(k, -1, -2)) * q.dtype.type(factor)
     if causal:
-        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, scores.dtype.type(-np.inf))
+        scores = np.where(np.tri(*scores.shape[-2:]).astype(bool), scores, scores.dtype.type(-np.inf))
     for m in mask:
         scores = np.where(m, scores, scores.dtype.type(-np.inf)) if m.dtype.kind == "b" else scores + m
     return np.matmul(_softmax(scores, (-1,)), v)

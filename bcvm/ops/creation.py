@@ -36,6 +36,10 @@ def _arange(start: Any, step: Any, dims: Any, dtype: str) -> Any:
         return (np.asarray(start, dtype) + np.arange(dims[0]).astype(dtype) * np.asarray(step, dtype)).astype(dtype)
 
 
+def _eye(dims: Any, k: int = 0, dtype: Any = "float64") -> Any:
+    return np.eye(dims[0], dims[1], k, dtype)
+
+
 def _eye_build(b: Any, dims: Any, k: int = 0, dtype: str = "float64") -> Any:
     rows = b.op("expand_dims", b.op("arange", k, 1, dims=(dims[0],), dtype="int64"), axis=(1,))
     return b.cast(b.op("eq", rows, b.op("arange", 0, 1, dims=(dims[1],), dtype="int64")), dtype)
@@ -46,6 +50,6 @@ register(Op("full", ("value",), Library("full"), "explicit", shaperules.given, l
             bound=EXACT, samples=_full_samples, cost=_written, doc="A tensor of these sizes filled with one number."))
 register(Op("arange", ("start", "step"), Library("arange"), "explicit", shaperules.given, _arange, None, ("dims", "dtype"), domain=NUMBERS,
             bound=EXACT, samples=_arange_samples, cost=_written, doc="start + i * step for i below the only size."))
-register(Op("eye", (), Composite(_eye_build), "explicit", None, lambda dims, k=0, dtype="float64": np.eye(*dims, k=k, dtype=dtype), None,
+register(Op("eye", (), Composite(_eye_build), "explicit", None, _eye, None,
             ("dims", "k", "dtype"), domain=ALL,
             bound=EXACT, samples=_eye_samples, cost=_written, doc="1 on the k-th diagonal, 0 elsewhere."))

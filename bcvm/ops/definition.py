@@ -55,8 +55,7 @@ class VectorBuilder(Protocol):
     def bit(self, how: str, a: Any, b: Any) -> Any: ...      # "and" "or" "xor" "shl" "shr" on integers and bool
     def invert(self, a: Any) -> Any: ...                     # ~ on integers, not on bool
     def copysign(self, a: Any, b: Any) -> Any: ...
-    def math(self, name: str,
-             *a: Any) -> Any: ...  # "exp" "expm1" "log" "log1p" "log2" "log10" "sin" "cos" "tan" "tanh" "sigmoid" "erf" "gelu" "pow" "exp2" "atan" "sinh" "cosh" ... float32/float64
+    def math(self, name: str, *a: Any) -> Any: ...  # "exp" "expm1" "log" "log1p" "log2" "log10" "sin" "cos" "tan" "tanh" "sigmoid" "erf" "gelu" "pow" "exp2" "atan" "sinh" "cosh" ... float32/float64
 
 
 @dataclass(frozen=True)
@@ -181,16 +180,14 @@ class OpBuilder(Protocol):
     def op(self, name: str, *operands: Any, **attrs: Any) -> Any: ...  # any op of the table, dtype rule and shape rule applied
     def cast(self, v: Any, dtype: str) -> Any: ...                     # a Python scalar becomes a tensor of rank 0
     def scalar(self, name: str, *operands: Any) -> Any: ...            # arithmetic on Python scalars, Python's semantics
-    def item(self,
-             v: Any) -> Any: ...                                 # the Python scalar that a tensor of one element holds (other sizes: the error of the library)
+    def item(self, v: Any) -> Any: ...                                 # the Python scalar that a tensor of one element holds (other sizes: the error of the library)
     def size(self, v: Any, axis: int) -> Any: ...                      # an int value
     def int_of(self, d: Dim) -> Any: ...                               # an int value that holds a dim
     def dim_of(self, v: Any) -> Dim: ...                               # the dim that an int value holds
     def full(self, dims: Sequence[Dim], value: Any, dtype: str) -> Any: ...
     def reshape(self, v: Any, dims: Sequence[Dim]) -> Any: ...         # sizes resolved: no -1
     def transpose(self, v: Any, perm: Sequence[int]) -> Any: ...
-    def slice(self, v: Any,
-              items: Sequence[Any]) -> Any: ...          # per axis ('index', int value) | ('slice', start, stop, step) | ('new',); None bounds allowed
+    def slice(self, v: Any, items: Sequence[Any]) -> Any: ...          # per axis ('index', int value) | ('slice', start, stop, step) | ('new',); None bounds allowed
     def tuple(self, items: Sequence[Any]) -> Any: ...
     def list(self, items: Sequence[Any]) -> Any: ...
 
@@ -210,8 +207,7 @@ def register(op: Op) -> Op:
     return op
 
 
-def binds(*names: str, method: str | Sequence[str] = (), attribute: str | Sequence[str] = (), library: str = "") -> Callable[[Callable[..., Any]],
-        Callable[..., Any]]:
+def binds(*names: str, method: str | Sequence[str] = (), attribute: str | Sequence[str] = (), library: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a binding under qualified names (`numpy.sum`, `mindspore.ops.LayerNorm`: a class stands for the call of an
     instance, which arrives as the second argument) and as a tensor method or attribute of the library."""
     def add(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from bcvm.errors import ShapeError
 from bcvm.ops.arguments import Pair, axes_of, axis_of, pad_pairs, padding4, pair
 from bcvm.ops.definition import OPS, Op
 
-Axis = Union[int, Sequence[int], None]
+Axis = int | Sequence[int] | None
 Array = Any  # a NumPy array, NumPy scalar or MindSpore tensor
 
 
@@ -25,12 +25,11 @@ def _is_mindspore(x: Any) -> bool:
 def run(name: str, *operands: Any, **attrs: Any) -> Any:
     """Run an op by name on arrays, its eager form if it has one."""
     op = OPS[name]
-    foreign = next((o for o in operands if _is_mindspore(o)), None)
-    if foreign is not None:
-        operands = tuple(o.asnumpy() if _is_mindspore(o) else o for o in operands)
-    with np.errstate(all="ignore"):
-        out = (op.eager or op.reference)(*operands, **attrs)  # type: ignore[misc]
-    return out if foreign is None else _boxed(foreign, out)
+    fn: Callable[..., Any] = op.eager or op.reference  # type: ignore[assignment]
+    for o in operands:
+        if type(o) is not np.ndarray and _is_mindspore(o):
+            return _boxed(o, fn(*(v.asnumpy() if _is_mindspore(v) else v for v in operands), **attrs))
+    return fn(*operands, **attrs)
 
 
 def _boxed(like: Any, out: Any) -> Any:
@@ -47,10 +46,11 @@ def public(op: Op) -> Callable[..., Any]:
     name = op.name
 
     def function(*operands: Any, **attrs: Any) -> Any:
-        if not starred and len(operands) != len(op.operands) or attrs.keys() - set(op.attrs):
+        if len(operands) != count and not starred or attrs and attrs.keys() - set(op.attrs):
             raise TypeError(f"bcvm.ops.{name}{function.__signature__} does not take {len(operands)} operands and {sorted(attrs)}")  # type: ignore[attr-defined]
         return run(name, *operands, **attrs)
 
+    count = len(op.operands)
     starred = "*" in "".join(op.operands)
     kinds = inspect.Parameter
     parameters = [kinds(o.lstrip("*"), kinds.VAR_POSITIONAL if o.startswith("*") else kinds.POSITIONAL_ONLY) for o in op.operands]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 from bcvm.ops.definition import BINDINGS, METHODS, OPS
@@ -19,6 +20,7 @@ Binding = Callable[..., Any]
 
 _by_object: dict[int, tuple[Any, str, Binding]] = {}    # id -> (the object, kept alive; library; binding)
 _by_class: dict[type, tuple[str, Binding]] = {}         # primitive classes, whose instances are called
+_resolved: set[str] = set()                             # names whose object is found: once, whatever is put under the name later
 _stamp: tuple[int, int] = (0, 0)
 
 
@@ -67,13 +69,21 @@ def _rebuild() -> None:
     _stamp = _current()
     for library, names in BINDINGS.items():
         for name, fn in names.items():
-            obj = _resolve(name)
-            if obj is None:
+            if name in _resolved:
                 continue
+            obj = _resolve(name)
+            if obj is None or _foreign(obj, name):
+                continue
+            _resolved.add(name)
             if isinstance(obj, type) and library == "mindspore":
                 _by_class[obj] = (library, fn)
             else:
                 _by_object[id(obj)] = (obj, library, fn)
+
+
+def _foreign(obj: Any, name: str) -> bool:
+    """A Python function of somebody else that was put in place of the library's."""
+    return isinstance(obj, FunctionType) and (obj.__module__ or "").partition(".")[0] != name.partition(".")[0]
 
 
 def _resolve(name: str) -> Any:

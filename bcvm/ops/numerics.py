@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 Array = Any  # an ndarray or a NumPy scalar
+FEW = 64
 BLOCK = 8192  # elements: a few float32 blocks fit the first-level cache
 
 _SQRT_HALF = math.sqrt(0.5)
@@ -27,10 +28,13 @@ def floating(x: Any) -> Any:
     return x.astype(np.float64)
 
 
-def blockwise(kernel: Callable[[Any, Any], None]) -> Callable[..., Any]:
-    """An elementwise function from a kernel(x, out) over contiguous 1-D blocks of float32 or float64."""
+def blockwise(kernel: Callable[[Any, Any], None], scalar: Callable[[float], float] | None = None) -> Callable[..., Any]:
+    """An elementwise function from a kernel(x, out) over contiguous 1-D blocks of float32 or float64. `scalar`: the function of one
+    number, for so few float32 elements that the kernel's many passes cost more."""
     def run(x: Any) -> Any:
         x = floating(x)
+        if scalar is not None and x.size <= FEW and x.dtype.itemsize == 4:
+            return np.array([scalar(v) for v in x.ravel().tolist()], np.float32).reshape(x.shape)[()]
         if x.dtype.itemsize == 2:
             return run(x.astype(np.float32)).astype(x.dtype)[()]
         flat = np.ascontiguousarray(x).reshape(-1)
@@ -125,7 +129,7 @@ def _erf(x: Any, out: Any) -> None:
         np.copyto(out, p, where=small)
 
 
-erf = blockwise(_erf)
+erf = blockwise(_erf, math.erf)
 
 # -- gelu, the erf form: x * Phi(x), without cancellation for negative x
 
@@ -175,7 +179,12 @@ def _gelu(x: Any, out: Any) -> None:
     np.copyto(g, q, where=x < 0)
 
 
-gelu = blockwise(_gelu)
+def _phi_times(x: float) -> float:
+    """x * Phi(x) in float64, to be rounded to float32."""
+    return x if x != x or x == math.inf else -0.0 if x < -40 else 0.5 * x * math.erfc(-x * _SQRT_HALF)
+
+
+gelu = blockwise(_gelu, _phi_times)
 
 
 def _sigmoid(x: Any, out: Any) -> None:
@@ -243,7 +252,7 @@ def _scalarwise(fn: Callable[[float], float]) -> Callable[[Any], Any]:
     return lambda x: vectorised(x) if np.size(x) else np.zeros(np.shape(x))
 
 
-def _phi_times(x: float) -> float:
+def _phi_times_exact(x: float) -> float:
     """x * Phi(x) in float64; the rounding of x/sqrt(2) is put right to first order."""
     if math.isnan(x) or x == math.inf:
         return x
@@ -261,7 +270,7 @@ def _exact_sigmoid(x: Any) -> Any:
 
 
 erf_exact = exactly(_scalarwise(math.erf))
-gelu_exact = exactly(_scalarwise(_phi_times))
+gelu_exact = exactly(_scalarwise(_phi_times_exact))
 sigmoid_exact = exactly(_exact_sigmoid)
 silu_exact = exactly(lambda x: np.where(np.isneginf(x), -0.0, x * _exact_sigmoid(x)))
 gelu_tanh_exact = exactly(lambda x: np.where(np.isneginf(x), -0.0, x * _exact_sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3))))

@@ -45,7 +45,8 @@ def _ufunc(np_names: tuple[str, ...], op: str, n: int) -> None:
         unused(b, out=out, dtype=dtype)
         if const(b, where) is not True:
             b.unsupported("a ufunc with where=")
-        return UFUNC_RULES.get(op, _operator_on_scalars)(b, op, operands)
+        rule: Callable[..., Any] = UFUNC_RULES.get(op, _operator_on_scalars)
+        return rule(b, op, operands)
     binds(*(f"numpy.{name}" for name in np_names))(binding)
 
 

@@ -15,13 +15,15 @@ REBINDS = 64
 
 
 def specialise_call(bound: BoundProgram, args: Sequence[Any], keywords: Sequence[str], program_of: Callable[[Any], BoundProgram],
-                    leave_at: list[int] | None = None) -> Graph:
+                    leave_at: list[int] | None = None, receiver: tuple[Any, ...] = ()) -> Graph:
     """The graph of a call with arguments like these; the last ones are keywords of these names. Argument i is at ('arg', i).
-    leave_at: test mode, native code leaves at the safe point whose number it holds."""
+    leave_at: test mode, native code leaves at the safe point whose number it holds. receiver: objects passed before the arguments at every call,
+    the same each time (`self` of a bound method)."""
     def frame(m: Machine) -> Frame:
-        trees = [m.resolver.wrap(a, Path(Root("arg", i)), argument_name(bound, i, len(args), keywords)) for i, a in enumerate(args)]
+        first = [m.resolver.wrap(o, Path(Root("const", o)), bound.program.params[i].name) for i, o in enumerate(receiver)]
+        trees = [m.resolver.wrap(a, Path(Root("arg", i)), argument_name(bound, i + len(receiver), len(args) + len(receiver), keywords)) for i, a in enumerate(args)]
         split = len(args) - len(keywords)
-        return Frame(bound, 0, bind(m, bound, bound.function, trees[:split], dict(zip(keywords, trees[split:]))), [])
+        return Frame(bound, 0, bind(m, bound, bound.function, first + trees[:split], dict(zip(keywords, trees[split:]))), [])
     return _specialise(bound, frame, program_of, leave_at)
 
 

@@ -130,13 +130,15 @@ def bind(m: "Machine", bound: BoundProgram, fn: Any, args: list[Tree], keywords:
 
 
 def default(m: "Machine", bound: BoundProgram, fn: Any, name: str) -> Tree:
-    if name not in bound.defaults:
-        raise Unsupported(f"argument {name} of {bound.program.name} is missing")
-    value = bound.defaults[name]
+    """The default of a parameter, read from the function at every call."""
     if fn is None:
-        return m.resolver.wrap(value, Path(Root("const", bound), (("attr", "defaults"), ("item", name))))
-    if fn.__kwdefaults__ and name in fn.__kwdefaults__:
-        return m.resolver.wrap(value, Path(Root("const", fn), (("attr", "__kwdefaults__"), ("item", name))))
-    code = fn.__code__
-    index = code.co_varnames[:code.co_argcount].index(name) - code.co_argcount + len(fn.__defaults__ or ())
-    return m.resolver.wrap(value, Path(Root("const", fn), (("attr", "__defaults__"), ("item", index))))
+        if name not in bound.defaults:
+            raise Unsupported(f"argument {name} of {bound.program.name} is missing")
+        return m.resolver.wrap(bound.defaults[name], Path(Root("const", bound), (("attr", "defaults"), ("item", name))))
+    if name in (fn.__kwdefaults__ or ()):
+        return m.resolver.item(m.resolver.held(fn.__kwdefaults__, Path(Root("const", fn), (("attr", "__kwdefaults__"),)), ""), name)
+    positional = fn.__code__.co_varnames[:fn.__code__.co_argcount]
+    from_end = positional.index(name) - len(positional) if name in positional else 0
+    if not -len(fn.__defaults__ or ()) <= from_end < 0:
+        raise Unsupported(f"argument {name} of {bound.program.name} is missing")
+    return m.resolver.item(m.resolver.held(fn.__defaults__, Path(Root("const", fn), (("attr", "__defaults__"),)), ""), from_end)

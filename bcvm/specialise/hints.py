@@ -15,22 +15,15 @@ if TYPE_CHECKING:
 
 def check_hint(m: "Machine", frame: "Frame", tree: Tree, text: str) -> None:
     """Check a tensor against a hint, binding the hint's symbols in this activation."""
-    hint = parse_hint(text)
     if not (isinstance(tree, Value) and isinstance(tree.type, Tensor)):
         raise Unsupported(f"hint {text} on something that is not a tensor")
     dims = tree.type.dims
-    want = list(hint.dims)
-    if Ellipsis in want:
-        at = want.index(Ellipsis)
-        missing = len(dims) - (len(want) - 1)
-        if missing < 0:
-            raise Unsupported(f"rank {len(dims)} against hint {text}")
-        want[at:at + 1] = [None] * missing
-    if len(want) != len(dims):
+    want = parse_hint(text).align(len(dims))
+    if want is None:
         raise Unsupported(f"rank {len(dims)} against hint {text}")
     later = []
-    for have, expected in zip(dims, want):
-        if expected is None or expected == "*":
+    for have, expected in zip(dims, want, strict=True):
+        if expected is None:
             continue
         name = symbol_name(expected)
         if name is not None and name not in frame.symbols:

@@ -208,7 +208,7 @@ class Path:
 class Guard:
     """What must hold on entry. how: 'is' (the object at path is `value`), 'type' (exact type of a container), 'equal' (a guarded constant of
     type and value), 'length' (of a tuple, list or dict), 'keys' (tuple of dict keys), 'absent' (the instance dict of the object at path has no
-    such name). Leaves in `Graph.inputs` are guarded by their type."""
+    such name), 'falsy' (the object at path is false). Leaves in `Graph.inputs` are guarded by their type."""
 
     how: str
     path: Path

@@ -3,9 +3,27 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+HEAD_START = 0.0002  # seconds
+TURN = 0.0005        # seconds a compilation keeps the interpreter lock while another thread waits for it
+
+
+@contextmanager
+def short_turns() -> Iterator[None]:
+    """Compiling, in Python, must not hold up a caller for the usual 5 ms each time that it gave up the interpreter lock."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(min(usual, TURN))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual)
 
 
 class CompileThread:
@@ -72,7 +90,8 @@ class CompileThread:
                 if self._stopping:
                     return
                 job = self._jobs.popleft()
-            with self._working:
+            time.sleep(HEAD_START)  # lets the caller go on: a new thread would else keep the interpreter lock for a whole switch interval
+            with self._working, short_turns():
                 job()
             del job
             with self._wake:

@@ -64,7 +64,7 @@ def explain(function: "Function", args: Sequence[Any], kwargs: Mapping[str, Any]
         reason = function.site.reason(key)
         out = Explanation(name, describe_key(key), f"interpret ({reason})")
         try:
-            graph = specialise_call(function.bound, values, names, function.program_of)
+            graph = specialise_call(function.bound, values, names, function.program_of, receiver=function.receiver)
         except BcvmError as e:
             out.callbacks = [f"the whole call: {e}"]
             return out

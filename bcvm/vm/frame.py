@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType, TracebackType
 from typing import Any
 
+from bcvm.bytecode.instructions import BY_NAME
 from bcvm.bytecode.program import BoundProgram, Program
 from bcvm.errors import BytecodeError, ShapeError
 
@@ -92,6 +93,9 @@ def bind(bound: BoundProgram, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
     function = bound.__dict__.get("_binder")
     if function is None:
         function = bound.__dict__["_binder"] = binder(bound)
+    of = bound.function
+    if isinstance(of, FunctionType):  # defaults can be assigned
+        function.__defaults__, function.__kwdefaults__ = of.__defaults__, of.__kwdefaults__
     try:
         values: list[Any] = function(*args, **kwargs)
     except TypeError as e:
@@ -101,6 +105,7 @@ def bind(bound: BoundProgram, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
 
 # -- tracebacks
 
+_CALL_PY = BY_NAME["CALL_PY"].opcode
 _TEMPLATE = (lambda: 1 // 0).__code__
 
 
@@ -114,21 +119,20 @@ def _raising_code(program: Program, line: int) -> CodeType:
     return code
 
 
-def placed(error: BaseException, program: Program, at: int, globals: Mapping[str, Any]) -> BaseException:
-    """The error with a traceback that starts at the user's line, followed by what it called; the interpreter's own frames
-    below `execute` are left out."""
-    handler = error.__traceback__.tb_next if error.__traceback__ else None
+def traceback_at(caught: TracebackType | None, program: Program, at: int, globals: Mapping[str, Any]) -> TracebackType | None:
+    """The traceback of an error in an instruction: the user's line, then what it called. The frames of `execute` and of its
+    handler, which `caught` starts with, are left out. No name here may hold the result: its frame leads back to this one."""
+    handler = caught.tb_next if caught else None
     below = handler.tb_next if handler else None
-    if below is not None and below.tb_frame.f_code.co_filename == program.filename and below.tb_frame.f_code.co_name == program.name.rpartition(".")[2]:
-        return error.with_traceback(below)  # a piece of the function itself
-    line = program.positions[at].line if at < len(program.positions) else program.first_line
+    if below is not None and program.code[at].opcode == _CALL_PY:
+        return below  # the piece has the user's file, name and lines itself
+    line = max(program.positions[at].line if at < len(program.positions) else program.first_line, 1)
     try:
-        FunctionType(_raising_code(program, max(line, 1)), dict(globals) if type(globals) is not dict else globals)()
+        FunctionType(_raising_code(program, line), globals if type(globals) is dict else dict(globals))()
     except ZeroDivisionError as e:
-        here = e.__traceback__.tb_next if e.__traceback__ else None
-        if here is not None:
-            return error.with_traceback(TracebackType(below, here.tb_frame, here.tb_lasti, max(line, 1)))
-    return error
+        if e.__traceback__ is not None and e.__traceback__.tb_next is not None:
+            return TracebackType(below, e.__traceback__.tb_next.tb_frame, e.__traceback__.tb_next.tb_lasti, line)
+    return below
 
 
 def unset_local(name: str) -> UnboundLocalError:

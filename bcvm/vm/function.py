@@ -31,7 +31,9 @@ SAFE_POINTS = 24  # of a function, as far as the test mode looks
 class Function:
     """The state of one jitted function. The callable that users hold has it as `_bcvm`."""
 
-    def __init__(self, target: Any, bound: BoundProgram, program_of: Callable[[Any], BoundProgram], options: Mapping[str, Any]) -> None:
+    def __init__(self, target: Any, bound: BoundProgram, program_of: Callable[[Any], BoundProgram], options: Mapping[str, Any],
+                 receiver: tuple[Any, ...] = ()) -> None:
+        self.receiver = receiver  # passed before the arguments of every call
         self.bound, self.program_of, self.options = bound, program_of, options
         self.serial = next(_serials)
         self.site = Site(self, bound, None, target)
@@ -83,7 +85,7 @@ class Function:
         self.interpreted += 1
         start = time.perf_counter()
         try:
-            return interpreter.run(self.bound, args, kwargs, self.continuations.hooks())
+            return interpreter.run(self.bound, self.receiver + args, kwargs, self.continuations.hooks())
         finally:
             self.seconds["interpreted"] += time.perf_counter() - start
 
@@ -203,10 +205,11 @@ def function_type() -> type:
     })
 
 
-def make(bound: BoundProgram, program_of: Callable[[Any], BoundProgram], options: Mapping[str, Any], wrapped: Callable[..., Any] | None = None) -> Any:
-    """The callable for a bound program."""
+def make(bound: BoundProgram, program_of: Callable[[Any], BoundProgram], options: Mapping[str, Any], wrapped: Callable[..., Any] | None = None,
+         receiver: tuple[Any, ...] = ()) -> Any:
+    """The callable for a bound program. receiver: what it passes before the arguments (`self` of a bound method)."""
     target = function_type()()
-    function = Function(target, bound, program_of, options)
+    function = Function(target, bound, program_of, options, receiver)
     target._bcvm = function
     if wrapped is not None:
         functools.update_wrapper(target, wrapped)
@@ -235,7 +238,7 @@ def jit(fn: Any = None, **options: Any) -> Any:
         if made is not None:
             return made
     if inspect.ismethod(fn):
-        return jit(fn.__func__, **options).__get__(fn.__self__)
+        return bound_method(fn.__func__, fn.__self__, checked)
     if isinstance(fn, (staticmethod, classmethod)):
         return type(fn)(jit(fn.__func__, **options))
     if not inspect.isfunction(fn):
@@ -243,9 +246,17 @@ def jit(fn: Any = None, **options: Any) -> Any:
         if not callable(fn):
             raise TypeError(f"bcvm.jit takes a function, method or cell, not {type(fn).__name__}")
         if inspect.isfunction(call) and not isinstance(fn, type):
-            return jit(call, **options).__get__(fn)
+            return bound_method(call, fn, checked)
         raise TypeError(f"bcvm.jit takes a Python function, method or cell, not {type(fn).__name__} {fn!r}: wrap it in a def")
     return make(program_of(fn), program_of, checked, fn)
+
+
+def bound_method(fn: Any, obj: Any, checked: dict[str, Any]) -> Any:
+    """The callable for a function that gets `obj` as its first argument."""
+    from bcvm.frontend import program_of
+    if getattr(type(fn), "_bcvm_jitted", False):
+        fn = fn.__wrapped__
+    return make(program_of(fn), program_of, checked, fn.__get__(obj), (obj,))
 
 
 ADAPTERS: list[Callable[[Any, dict[str, Any]], Any]] = []  # frameworks add what makes a callable of their objects (cells)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from bcvm.bytecode.instructions import BY_OPCODE
 from bcvm.bytecode.program import BoundProgram, Program
-from bcvm.vm.frame import UNSET, Frame, bind, placed
+from bcvm.vm.frame import UNSET, Frame, bind, traceback_at
 from bcvm.vm.handlers import HANDLERS, RETURN, go
 from bcvm.vm.joins import joins
 
@@ -64,7 +64,7 @@ def execute(frame: Frame, hooks: Hooks | None = None) -> Any:
                 return done[1]
             pc = frame.pc if frame.pc != at or not code.is_loop[pc] else pc + 1
     except BaseException as e:
-        raise placed(e, frame.bound.program, code.blame[pc], frame.globals)  # noqa: B904  the same error
+        raise e.with_traceback(traceback_at(e.__traceback__, frame.bound.program, code.blame[pc], frame.globals))  # noqa: B904  the same error
 
 
 # -- decoding

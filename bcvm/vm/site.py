@@ -94,7 +94,7 @@ class Site:
         program_of = self.owner.program_of
         leave_at = LEAVE_AT if self.owner.settings().exits != "none" else None
         if self.pc is None:
-            graph = specialise_call(self.bound, args, names, program_of, leave_at)
+            graph = specialise_call(self.bound, args, names, program_of, leave_at, self.owner.receiver)
         else:
             n = len(self.bound.program.locals)
             graph = specialise_continuation(self.bound, self.pc, args[:n], args[n:], self.iterators, UNSET, program_of, leave_at)

@@ -11,6 +11,7 @@ import numpy as np
 
 import bcvm.ops  # noqa: F401  the op table
 from bcvm.compiler import abi, llvm, loader
+from bcvm.compiler.runtime import runtime
 from bcvm.compiler.kernels.region import generate
 from bcvm.compiler.region import RegionInput, RegionOutput, RegionSpec, Step
 from bcvm.compiler.target import Target, host
@@ -38,6 +39,8 @@ def _release(_ctx: int, base: int) -> None:
 def _address(name: str) -> int:
     if name in ("alloc", "release"):
         return ctypes.cast(_alloc if name == "alloc" else _release, ctypes.c_void_p).value or 0
+    if name.startswith("move"):
+        return runtime().address(name)
     library = _libm if abi.TYPE[name].startswith("double") else _libc
     try:
         return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0

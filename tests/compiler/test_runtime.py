@@ -193,7 +193,8 @@ def test_views_keep_their_owner(ctx):
     assert sys.getrefcount(owner) == before
     alone = np.zeros(4, np.float32)
     alone.flags.writeable = False
-    v = view(ctx, 11, 1, ctypes.addressof((I * 1)(4)), ctypes.addressof((I * 1)(4)), alone.ctypes.data, alone)
+    four = (I * 1)(4)
+    v = view(ctx, 11, 1, ctypes.addressof(four), ctypes.addressof(four), alone.ctypes.data, alone)
     assert not v.flags.writeable and v.base is alone
     with pytest.raises(ValueError):
         v[0] = 1

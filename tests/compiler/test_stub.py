@@ -159,10 +159,11 @@ def test_keywords_and_defaults():
     assert m.f(p1=3, p0=4) == (4, 3)
     assert m.f(1) == (1, 40)
     assert m.f(*(1,), **{}) == (1, 40)
+    assert m.f(1, **{"".join(["p", "1"]): 5}) == (1, 5)
     assert m.f(p0=4, p1=3) == "slow"
     assert m.f(1, p2=3) == "slow"
     assert m.f() == "slow" and m.f(1, 2, 3) == "slow"
-    assert [s.counter(stub.CALLS) for s in m.stubs] == [1, 1, 1, 2]
+    assert [s.counter(stub.CALLS) for s in m.stubs] == [1, 2, 1, 2]
     assert all(s.active == 0 for s in m.stubs)
 
 
@@ -440,13 +441,14 @@ def test_exceptions_of_the_resumed_interpreter_pass_through():
 
 
 def test_the_stub_calls_a_driver_by_address():
+    import ctypes
+
     from bcvm.compiler import llvm, loader
     from bcvm.specialise.ssa import Graph, Input
     code = loader.load(llvm.compile_ir(copies(1)))
     graph = Graph("g", [Input(arg(0), value(INT))])
     s = stub.prepare(graph, stub.Call(1), [stub.Arg(0)], value(INT), driver=code.address("driver"), resume=print, out_words=1)
-    s.load(loader.load(llvm.compile_ir(s.ir)))
-    import ctypes
+    assert s.compile() == s.address
     call = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)(s.address)
     args = (ctypes.py_object * 1)(41)
     assert call(None, ctypes.addressof(args), 1, None) == 41
@@ -510,3 +512,30 @@ def test_a_small_call_costs_less_than_one_numpy_call():
     ours = min(timeit.repeat("f(a, b)", globals=names, number=20_000, repeat=7))
     numpy_s = min(timeit.repeat("add(a, b)", globals=names, number=20_000, repeat=7))
     assert ours < numpy_s
+
+
+def test_a_resumed_call_may_enter_again():
+    driver = """define i32 @driver(ptr %ctx, ptr %in, ptr %out) {
+%n = load i64, ptr %in
+store i64 %n, ptr %out
+%z = icmp eq i64 %n, 0
+%c = select i1 %z, i32 0, i32 1
+ret i32 %c
+}"""
+    from bcvm.compiler import boxing, llvm, loader
+    from bcvm.specialise.ssa import Graph, Input
+    from bcvm.vm import entry
+
+    def resume(exit_id, in_at, out_at):
+        n, = boxing.read_state(out_at, [INT])
+        return n + f(n - 1)
+    s = stub.prepare(Graph("g", [Input(arg(0), value(INT))]), stub.Call(1), [stub.Arg(0)], value(INT), driver="@driver", resume=resume, out_words=1)
+    s.load(loader.load(llvm.compile_ir(s.ir + driver)))
+    f = entry.make_function_type("F", {})()
+    entry.initialise(f, resume)
+    s.set_successor(entry.slow_entry())
+    entry.set_entry(f, s.address)
+    assert f(100) == 5050 and s.active == 0
+    with pytest.raises(RecursionError):
+        f(10**6)
+    assert s.active == 0 and f(10) == 55

@@ -8,10 +8,11 @@ import pytest
 
 ms = pytest.importorskip("mindspore")
 
+from mindspore import Tensor, mint, ops  # noqa: E402
+
 import bcvm.frameworks.mindspore_bindings  # noqa: E402, F401
 from bcvm.errors import Unsupported  # noqa: E402
 from bcvm.ops.lookup import attribute_for, binding_for, method_for, operator_for  # noqa: E402
-from mindspore import Tensor, mint, ops  # noqa: E402
 from tests.ops.executing import Executor  # noqa: E402
 
 RNG = np.random.default_rng(0)
@@ -59,8 +60,8 @@ def both(fn: Any, *args: Any, **kwargs: Any) -> None:
     same(got, fn(*map(tensor, args), **kwargs), str(fn))
 
 
-UNARY = ("exp log sqrt rsqrt square abs neg sin cos tan sinh cosh tanh atan expm1 log1p erf reciprocal sigmoid silu hardswish hardsigmoid sign floor ceil trunc "
-         "isnan isinf isfinite relu relu6 gelu round softplus elu leaky_relu mish").split()
+UNARY = ("exp log sqrt rsqrt square abs neg sin cos tan sinh cosh tanh atan expm1 log1p erf reciprocal sigmoid silu hardswish hardsigmoid sign "
+         "floor ceil trunc isnan isinf isfinite relu relu6 gelu round softplus elu leaky_relu mish").split()
 
 
 @pytest.mark.parametrize("name", UNARY)
@@ -71,7 +72,8 @@ def test_unary(name: str) -> None:
 
 
 @pytest.mark.parametrize("name",
-                         "add sub mul div floor_div floor_mod pow maximum minimum equal not_equal less less_equal greater greater_equal eq ne lt le gt ge".split())
+                         ("add sub mul div floor_div floor_mod pow maximum minimum equal not_equal less "
+                                  "less_equal greater greater_equal eq ne lt le gt ge").split())
 def test_binary(name: str) -> None:
     fn = getattr(ops, name)
     both(fn, P, G if name != "pow" else P)

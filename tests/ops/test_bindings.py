@@ -47,10 +47,10 @@ def both(fn: Any, *args: Any, **kwargs: Any) -> None:
         same(binding(Executor("numpy" if library != "bcvm" else "bcvm"), *args, **kwargs), fn(*args, **kwargs), f"{fn} {kwargs}")
 
 
-UNARY = [n for n in ("negative positive absolute abs sqrt square exp expm1 exp2 log log1p log2 log10 sin cos tan sinh cosh tanh arctan floor ceil trunc rint sign "
-                     "isnan isinf isfinite reciprocal logical_not").split()]
-BINARY = ("add subtract multiply true_divide divide floor_divide remainder mod power maximum minimum fmax fmin equal not_equal less less_equal greater greater_equal "
-          "logical_and logical_or logical_xor copysign").split()
+UNARY = [n for n in ("negative positive absolute abs sqrt square exp expm1 exp2 log log1p log2 log10 sin cos tan sinh cosh tanh arctan floor "
+                     "ceil trunc rint sign isnan isinf isfinite reciprocal logical_not").split()]
+BINARY = ("add subtract multiply true_divide divide floor_divide remainder mod power maximum minimum fmax fmin equal not_equal less "
+          "less_equal greater greater_equal logical_and logical_or logical_xor copysign").split()
 
 
 @pytest.mark.parametrize("name", UNARY)

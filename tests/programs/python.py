@@ -38,6 +38,49 @@ def nested_function(x, n):
     return power(x, n), power.__name__
 
 
+def mutual_recursion(n):
+    even = lambda v: v == 0 or odd(v - 1)
+    odd = lambda v: v != 0 and even(v - 1)
+    return even(n), odd(n)
+
+
+def set_under_a_condition(x, flag):
+    if flag:
+        y = x + 1
+    with contextlib.suppress(TypeError):
+        if flag:
+            y = y * 2
+    return [y for _ in range(2)] if flag else f"{x}"
+
+
+def two_handlers(items):
+    log = []
+    for item in items:
+        try:
+            log.append(int(item))
+        except ValueError as e:
+            log.append(str(e))
+        try:
+            log.append(1 / item)
+        except (TypeError, ZeroDivisionError) as e:
+            log.append(f"{e}")
+            continue
+        try:
+            log.append(item["k"])
+        except TypeError as e:
+            if item == 4:
+                break
+            log.append(repr(e))
+    return log
+
+
+def walrus_in_lambda(items):
+    return sorted(items, key=lambda v: [w := -v, f"{w}", w][2])
+
+
+walrus_lambda = lambda x: [y := x + 1, f"{y}", [y for _ in range(2)]]
+
+
 def rebound_capture(n):
     fs = []
     for i in range(n):
@@ -242,6 +285,11 @@ CASES = [
     ProgramCase("f_strings", f_strings, [(x3,), (x23, "m")]),
     ProgramCase("lambdas", lambdas, [([1, 3, 2],)]),
     ProgramCase("nested_function", nested_function, [(x3, 3), (2, 1)]),
+    ProgramCase("mutual_recursion", mutual_recursion, [(4,), (3,)]),
+    ProgramCase("set_under_a_condition", set_under_a_condition, [(x3, True), (x3, False), ("a", True)]),
+    ProgramCase("two_handlers", two_handlers, [([1, "x", 0, 2.5, 4, 5],)]),
+    ProgramCase("walrus_in_lambda", walrus_in_lambda, [([1, 3, 2],)]),
+    ProgramCase("walrus_lambda", walrus_lambda, [(1,), ("a",)]),
     ProgramCase("rebound_capture", rebound_capture, [(3,)]),
     ProgramCase("raises", raises, [(x3, 10), (x3, 1)]),
     ProgramCase("raise_from", raise_from, [(x3,)]),

@@ -161,6 +161,32 @@ def test_deep_recursion_is_a_recursion_error() -> None:
         run(program_of(down), (0,))
 
 
+def test_an_error_makes_no_reference_cycles() -> None:
+    import gc
+    import weakref
+
+    class Mine:
+        pass
+
+    def attribute(x):
+        return x.nothing + x
+    gone = []
+    gc.collect()
+    gc.disable()
+    try:
+        for function in (attribute, failing.inner_raises, failing.item_fails):
+            error: Any = Mine()
+            gone.append(weakref.ref(error))
+            try:
+                run(program_of(function), (error,))
+            except Exception as e:
+                assert e.__traceback__ is not None
+            del error
+        assert [g() for g in gone] == [None] * 3
+    finally:
+        gc.enable()
+
+
 # -- arguments
 
 def signature(a, b=2, /, c=3, *args, d, e=5, **kwargs):

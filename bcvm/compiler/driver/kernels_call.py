@@ -109,7 +109,39 @@ def boxed(d: Driver, value: Value, dtype: str) -> str:
 
 
 def region(d: Driver, step: RegionCall) -> None:
-    """Allocate the outputs of a region and run its kernel."""
+    """Allocate the outputs of a region and run its kernel, or those of the split form if what the fused one assumes does not hold."""
+    e = d.e
+    for value in step.outputs:
+        memory.new(d, value)
+    holds = e.all([e.compare("eq", dims.value(e, a), dims.value(e, b)) for a, b in step.assume])
+    if holds == "true":
+        _fused(d, step)
+        return
+    fused, split, done = e.new_label("fused"), e.new_label("split"), e.new_label("done")
+    e.branch(holds, fused, split)
+    for label, emit in ((fused, _fused), (split, _split)):
+        e.start(label)
+        e.push()
+        emit(d, step)
+        e.pop()
+        e.jump(done)
+    e.start(done)
+
+
+def _split(d: Driver, step: RegionCall) -> None:
+    """The regions one by one; what passes between them lives in the arena until the last is done."""
+    between = [v for part in step.split for v in part.outputs if v not in step.outputs]
+    for part in step.split:
+        for v in part.outputs:
+            if v in between:
+                d.reps[v] = memory.arena(d, d.sizes(v), dims_of(v), dtype_of(v))
+        _fused(d, part)
+    for v in between:
+        d.e.call("release", "%ctx", d.tensor(v).base)
+        del d.reps[v]
+
+
+def _fused(d: Driver, step: RegionCall) -> None:
     e = d.e
     sizes = dims.values(e, step.space)
     operands: list[Operand] = []
@@ -124,7 +156,7 @@ def region(d: Driver, step: RegionCall) -> None:
             rep, strides = _mergeable(d, step, value, rep, strides, sizes, temporary)
         operands.append((rep.data, arrange(strides, step.reduce, len(step.space))))
     for value, level in zip(step.outputs, step.levels, strict=True):
-        rep = memory.new(d, value)
+        rep = d.tensor(value)
         operands.append((rep.data, arrange(_output_strides(step, rep, level), step.reduce, len(step.space))))
     call(d, step.spec, operands, arrange_sizes(d, sizes, step.reduce))
     for base in temporary:
@@ -236,9 +268,9 @@ def concat(d: Driver, result: Value, parts: Sequence[Value], axis: int) -> None:
             data = e.offset(data, e.mul(source.sizes[axis], rep.strides[axis]))
 
 
-def copied(d: Driver, rep: TensorRep, dims_known: Sequence[Dim], dtype: str) -> TensorRep:
-    """A contiguous arena copy, owned by the caller."""
-    fresh = memory.arena(d, rep.sizes, dims_known, dtype)
+def copied(d: Driver, rep: TensorRep, dims_known: Sequence[Dim], dtype: str, as_array: list[str] | None = None) -> TensorRep:
+    """A contiguous copy, owned by the caller: in the arena, or as a new ndarray of other sizes."""
+    fresh = memory.array(d, as_array, dtype) if as_array is not None else memory.arena(d, rep.sizes, dims_known, dtype)
     copy_elements(d, dtype, (rep.data, rep.strides), (fresh.data, contiguous_strides(d.e, rep.sizes, dtype)), rep.sizes)
     return fresh
 

@@ -87,15 +87,16 @@ def _reshape(d: Driver, source: Value, result: Value) -> None:
         e.jump(done)
         e.start(copy)
         e.push()
-        fresh = kernels_call.copied(d, rep, dims_of(source), dtype)
+        fresh = kernels_call.copied(d, rep, dims_of(source), dtype, as_array=(sizes if result in d.escaping else None))
         e.pop()
         came = e.label
         e.jump(done)
         e.start(done)
-        data, owner = e.phi("ptr"), e.phi("i64")
+        data, owner, obj = e.phi("ptr"), e.phi("i64"), e.phi("ptr")
         data.edges += [(rep.data, same), (fresh.data, came)]
         owner.edges += [(base, same), (fresh.base, came)]
-        d.reps[result] = TensorRep(data.name, "null", owner.name, sizes, strides, True)
+        obj.edges += [("null", same), (fresh.object, came)]
+        d.reps[result] = TensorRep(data.name, obj.name if fresh.object != "null" else "null", owner.name, sizes, strides, True)
     d.owned[result] = None
     d.objects.add(result)
 

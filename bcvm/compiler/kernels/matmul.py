@@ -196,6 +196,8 @@ def _define_kernel(module: Module, form: Form, name: str, batch_rank: int) -> No
     item = form.item
     a, b, c = (_Matrix(f, i, batch_rank) for i in range(3))
     batch_sizes: list[Value] = [f.word("%sizes", i) for i in range(batch_rank)]
+    m: Value
+    n: Value
     m, n, depth = (f.word("%sizes", batch_rank + i) for i in range(3))
     batches: Value = 1
     for size in batch_sizes:

@@ -84,10 +84,13 @@ def test_take_reads_nothing_behind_its_operands(target: Target) -> None:
 def test_take_in_parts(target: Target) -> None:
     rng = np.random.default_rng(2)
     x, indices = h.values(rng, (9, 5, 6), "float32"), rng.integers(-5, 5, (4, 2))
-    out = np.full((9, 4, 2, 6), np.nan, np.float32)
+    expected = np.take(x, indices, 1).reshape(72, 6)
     for lo, hi in ((0, 10), (10, 11), (11, 72)):
+        out = np.full((9, 4, 2, 6), np.nan, np.float32)
         assert run_take(target, x, indices, 1, out, lo, hi) == 0
-    np.testing.assert_array_equal(out, np.take(x, indices, 1))
+        rows = out.reshape(72, 6)
+        np.testing.assert_array_equal(rows[lo:hi], expected[lo:hi])
+        assert np.isnan(rows[:lo]).all() and np.isnan(rows[hi:]).all()
 
 
 @targets
