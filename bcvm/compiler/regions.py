@@ -309,7 +309,7 @@ class _Partition:
                 continue
             if not _broadcasts(r.space, space):
                 return f"shape mismatch: {_show(r.space)} vs {_show(space)}"
-            if any(self._pairs(dims_of(v), space, regions if reducing else ()) is None for v in still_open if inside[v] is r):
+            if any(dims_of(v) != space for v in still_open if inside[v] is r):
                 return f"a result of {_show(r.space)} is needed outside, the region has {_show(space)}"
             if r.space and _smaller(r.space, space) and any(_name(n) not in CHEAP for n in r.nodes):
                 return f"broadcast: {_show(r.space)} would be computed again for {_show(space)}"

@@ -205,7 +205,7 @@ class Outliner:
         compiled = compile(module, self.code.co_filename, "exec", flags=flags, dont_inherit=True)
         (outer_code,) = (c for c in compiled.co_consts if isinstance(c, CodeType))
         pieces = [c for c in outer_code.co_consts if isinstance(c, CodeType)]
-        return tuple(_rename(p, self.code.co_name, f"{p.co_name}", self.name) for p in pieces)
+        return tuple(_rename(p, self.code.co_name, self.name) for p in pieces)
 
 
 def _function(name: str, args: ast.arguments, body: list[ast.stmt]) -> ast.stmt:
@@ -221,11 +221,11 @@ def make(code: CodeType, globals: dict[str, Any], closure: Mapping[str, CellType
     return FunctionType(code, globals, code.co_name, defaults, tuple(closure[n] for n in code.co_freevars))
 
 
-def _rename(code: CodeType, name: str, piece: str, qualname: str) -> CodeType:
+def _rename(code: CodeType, name: str, qualname: str) -> CodeType:
     """Tracebacks and nested functions show the function that the piece comes from."""
     if sys.version_info < (3, 11):
         return code.replace(co_name=name)
-    prefix = f".outer.<locals>.{piece}"
+    prefix = f".outer.<locals>.{code.co_name}"
 
     def renamed(c: CodeType) -> CodeType:
         consts = tuple(renamed(k) if isinstance(k, CodeType) else k for k in c.co_consts)

@@ -439,7 +439,7 @@ class Machine:
             for edge in group:
                 edge.jump.target = block
             block.state = self.state_of(frames)
-            block.end = Return(as_returned(frames[-1].stack[-1]))
+            block.end = Return(as_returned(frames[-1].stack[-1], {}))
 
     def drop_unused_objects(self) -> None:
         """Objects that were only looked into need not be read for themselves."""
@@ -460,12 +460,14 @@ class Machine:
         self.graph.programs = list({id(s.bound): s.bound for b in self.graph.blocks if b.state for s in b.state.levels}.values())
 
 
-def as_returned(tree: Tree) -> Tree:
-    """A tree as the caller gets it: objects of this call in place of examples."""
+def as_returned(tree: Tree, made: dict[Aggregate, Tree]) -> Tree:
+    """A tree as the caller gets it: objects of this call in place of examples. What is one object stays one."""
     if isinstance(tree, Const) and tree.handle is not None:
         return tree.handle  # type: ignore[no-any-return]
     if isinstance(tree, Aggregate):
-        return Aggregate(tree.kind, tuple(map(as_returned, tree.items)))
+        if tree not in made:
+            made[tree] = Aggregate(tree.kind, tuple(as_returned(i, made) for i in tree.items))
+        return made[tree]
     return tree
 
 

@@ -89,7 +89,7 @@ class Resolver:
         if cls is str or cls is bytes or cls is complex:
             self.guard("equal", path, obj)
             return Const(obj, path)
-        if isinstance(obj, _IDENTITY):
+        if issubclass(cls, _IDENTITY):  # not isinstance, which may run code of the object's
             self.guard("is", path, obj)
             return Const(obj, path)
         if cls in (tuple, list, dict):
@@ -104,7 +104,9 @@ class Resolver:
     def held(self, obj: Any, path: Path, name: str) -> Const:
         """An object guarded by its type, to be looked into."""
         self.guard("type", path, type(obj))
-        return Const(obj, path, self.input(PyObject(type(obj)), path, name))
+        const = Const(obj, path, self.input(PyObject(type(obj)), path, name))
+        self.machine.graph.examples.append(const)
+        return const
 
     def input(self, type: Tensor | Scalar | PyObject, path: Path, name: str) -> Value:
         value = self.machine.new_value(type, name=name or str(path))
@@ -160,7 +162,7 @@ class Resolver:
         if path is None:
             path = Path(Root("const", obj))
         deeper = Path(path.root, path.steps + (("attr", name),))
-        if isinstance(obj, types.ModuleType):
+        if issubclass(type(obj), types.ModuleType):
             if name not in obj.__dict__:
                 try:
                     value = getattr(obj, name)
@@ -168,7 +170,7 @@ class Resolver:
                     raise Unsupported(f"module {obj.__name__} has no attribute {name}") from None
                 return self.wrap(value, deeper)
             return self.wrap(obj.__dict__[name], deeper)
-        if isinstance(obj, type):
+        if issubclass(type(obj), type):
             found = _in_mro(obj, name)
             if type(obj).__getattribute__ is not type.__getattribute__ or found is _ABSENT or hasattr(type(found), "__get__") and not isinstance(found, (types.FunctionType, staticmethod)):
                 value = getattr(obj, name, _ABSENT)
@@ -182,7 +184,7 @@ class Resolver:
                 return self.follow(obj, path, steps)
         cls = type(obj)
         if cls.__getattribute__ is not object.__getattribute__:
-            if isinstance(obj, _IDENTITY) or not cls.__flags__ & (1 << 9):
+            if issubclass(cls, _IDENTITY) or not cls.__flags__ & (1 << 9):
                 value = getattr(obj, name, _ABSENT)
                 if value is not _ABSENT and (isinstance(value, _IDENTITY) or type(value) in (bool, int, float, str, tuple)):
                     return self.wrap(value, deeper)

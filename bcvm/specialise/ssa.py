@@ -237,6 +237,13 @@ class Graph:
     callbacks: list[tuple[Program, int, str]] = field(default_factory=list)  # where native code leaves, and why
     programs: list[BoundProgram] = field(default_factory=list)               # every function that was inlined
     options: dict[str, Any] = field(default_factory=dict)
+    examples: list[Const] = field(default_factory=list)                      # whose value is an object of the call that was specialised for
+
+    def forget_examples(self) -> None:
+        """Let go of the arguments of that call; what is left of the graph reads handles."""
+        for const in self.examples:
+            object.__setattr__(const, "value", None)
+        self.examples.clear()
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))

@@ -39,6 +39,7 @@ class CompileThread:
         self._wake = threading.Condition()
         self._working = threading.Lock()  # held while a job runs
         self._busy = 0
+        self._garbage: deque[Callable[[], bool]] = deque()
         self._thread: threading.Thread | None = None
         self._stopping = False
 
@@ -71,7 +72,25 @@ class CompileThread:
     def idle(self, timeout: float | None = None) -> bool:
         """Wait until every job submitted so far has run."""
         with self._wake:
-            return self._wake.wait_for(lambda: self._busy == 0, timeout)
+            if self._garbage:
+                if self._thread is None and not self._stopping:
+                    self._start()
+                self._wake.notify_all()
+            return self._wake.wait_for(lambda: self._busy == 0 and not self._garbage, timeout)
+
+    def discard(self, freers: list[Callable[[], bool]]) -> None:
+        """Free code that nothing leads to any more. Called by the garbage collector, anywhere: it waits for no lock."""
+        self._garbage.extend(freers)
+        if freers and self._wake.acquire(blocking=False):
+            self._wake.notify_all()
+            self._wake.release()
+
+    def _free(self) -> None:
+        with self._working:
+            for _ in range(len(self._garbage)):
+                free = self._garbage.popleft()
+                if not free():
+                    self._garbage.append(free)
 
     def stop(self) -> None:
         """At exit of the interpreter: drop what waits and let the running job end, so that no thread is killed inside LLVM."""
@@ -86,10 +105,16 @@ class CompileThread:
     def _run(self) -> None:
         while True:
             with self._wake:
-                self._wake.wait_for(lambda: self._jobs or self._stopping)
+                self._wake.wait_for(lambda: self._jobs or self._garbage or self._stopping)
                 if self._stopping:
                     return
-                job = self._jobs.popleft()
+                job = self._jobs.popleft() if self._jobs else None
+            if self._garbage:
+                self._free()
+            if job is None:
+                with self._wake:
+                    self._wake.notify_all()
+                continue
             time.sleep(HEAD_START)  # lets the caller go on: a new thread would else keep the interpreter lock for a whole switch interval
             with self._working, short_turns():
                 job()

@@ -26,7 +26,7 @@ def leaf_key(obj: Any) -> Any:
         return (cls, tuple(map(leaf_key, obj)))
     if cls is dict:
         return (cls, tuple((k if type(k) in (str, int) else id(k), leaf_key(v)) for k, v in obj.items()))
-    if isinstance(obj, _BY_IDENTITY):
+    if issubclass(cls, _BY_IDENTITY):  # not isinstance, which may run code of the object's
         return (cls, id(obj))
     return cls
 

@@ -7,8 +7,9 @@ is published by one store of its address, and what it refers to never changes af
 from __future__ import annotations
 
 import time
+import weakref
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bcvm.bytecode.program import BoundProgram
@@ -16,6 +17,7 @@ from bcvm.errors import Unsupported
 from bcvm.specialise import specialise_call, specialise_continuation
 from bcvm.specialise.ssa import Exit, Graph, Return
 from bcvm.vm import entry, listener
+from bcvm.vm.compile_thread import thread
 from bcvm.vm.frame import UNSET
 from bcvm.vm.keys import call_key, describe_key
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from bcvm.vm.function import Function
 
 LIMIT = 8       # specialisations of a site
+FAILURES = 32   # keys without native code; calls of further keys stay interpreted
 ATTEMPTS = 3    # of one key, where guards on captured values keep failing
 
 LEAVE_AT = [-1]  # test mode (option `exits`): the number of the safe point where native code leaves
@@ -47,12 +50,14 @@ class Site:
         self.asked: Counter[Any] = Counter()  # compilations asked for, by key
         self.pending: set[Any] = set()
         self.failed: dict[Any, str] = {}
+        self._freers: list[Callable[[], bool]] = []
+        weakref.finalize(target, thread.discard, self._freers).atexit = False  # whoever is inside holds the callable
 
     def wants(self, key: Any) -> bool:
         """Whether a call of this key, which no native entry took, should be compiled for."""
         if key in self.pending or key in self.failed:
             return False
-        return len(self.specialisations) + len(self.pending) < LIMIT and self.asked[key] < ATTEMPTS
+        return len(self.specialisations) + len(self.pending) < LIMIT and len(self.failed) < FAILURES and self.asked[key] < ATTEMPTS
 
     def reason(self, key: Any) -> str:
         """Why a call of this key is not native, for counters."""
@@ -60,7 +65,7 @@ class Site:
             return "compiling"
         if key in self.failed:
             return self.failed[key]
-        if len(self.specialisations) >= LIMIT:
+        if len(self.specialisations) >= LIMIT or len(self.failed) >= FAILURES:
             return "too many specialisations"
         return "guards" if self.asked[key] else "first call"
 
@@ -105,12 +110,14 @@ class Site:
             return why
         successor = entry.get_entry(self.target)
         code = native.build(graph, len(args), names, successor, self.owner.resume_for(self, key))
+        graph.forget_examples()
         ms = {"Shape": (specialised - start) * 1e3, **code.ms}
         listener.send("compile", function=self.owner, ms=(time.perf_counter() - start) * 1e3, bytes=code.size)
         return Specialisation(key, graph, code, ms)
 
     def _publish(self, made: Specialisation) -> None:
         self.specialisations.append(made)
+        self._freers.append(made.code.freer())
         self.owner.compiled(self, made)
         entry.set_entry(self.target, made.code.entry)
         listener.send("publish", function=self.owner, key=made.key)

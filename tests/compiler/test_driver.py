@@ -97,6 +97,30 @@ def test_row_programs_are_one_region(form: str) -> None:
             np.testing.assert_allclose(p(data), want, rtol=2e-5, atol=2e-6)
 
 
+def test_a_norm_with_weights_is_one_region_where_sizes_allow() -> None:
+    """Whether a weight has the row's size is known at run time: fused where it has, split where it broadcasts the row."""
+    b = Build()
+    x, g, c = b.array("float32", 2, "x"), b.array("float32", 1, "g"), b.array("float32", 1, "c")
+    st = b.state(x, g, c)
+    d = b.op("sub", x, b.op("max", x, axis=(1,), keepdims=True))
+    b.check_broadcast(d, g, st)
+    y = b.op("mul", d, g)
+    b.check_broadcast(y, c, st)
+    z = b.op("add", y, c)
+    b.ret(d, z, b.op("sum", z, axis=(1,)))
+    p = Program_(b.graph)
+    assert len(p.compiled.regions) == 1 and "[SPLIT where" in show_plan(p.compiled)
+    for n, gs, cs in ((5, 5, 5), (5, 1, 5), (5, 1, 1), (1, 5, 1), (1, 1, 5), (1, 5, 5)):
+        x_, g_, c_ = floats(3, n), floats(gs), floats(cs)
+        got = p(x_, g_, c_)
+        d_ = x_ - x_.max(1, keepdims=True)
+        np.testing.assert_array_equal(got[0], d_)
+        np.testing.assert_allclose(got[1], d_ * g_ + c_, rtol=1e-6)
+        np.testing.assert_allclose(got[2], (d_ * g_ + c_).sum(1), rtol=1e-5, atol=1e-6)
+    with pytest.raises(Left):
+        p(floats(3, 5), floats(4), floats(5))
+
+
 ALL_AXES = [axes for n in (1, 2, 3) for k in range(1, n + 1) for axes in ((n, a) for a in itertools.combinations(range(n), k))]
 
 

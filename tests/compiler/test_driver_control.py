@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from driver_harness import Aggregate, Block, Build, Exit, Jump, Left, Program_, Value, dim
 
+from bcvm.compiler import abi
 from bcvm.compiler.runtime import runtime
 from bcvm.shapes.dim import Dim
 from bcvm.specialise.types import Scalar, Tensor
@@ -23,14 +24,12 @@ def floats(*shape: int) -> np.ndarray:
 
 
 def arena_bytes(ctx: int) -> int:
-    """Bytes cut from or kept by a context: chunks, single buffers in use and cached."""
-    from bcvm.compiler import runtime_ir
-    words = (ctypes.c_uint64 * 64).from_address(ctx)
-    total, chunk = 0, words[4]
+    """Bytes of the chunks of a context: small buffers are cut from them."""
+    total, chunk = 0, ctypes.c_uint64.from_address(ctx + 8 * abi.CTX_CHUNKS).value
     while chunk:
         chunk, size = (ctypes.c_uint64 * 2).from_address(chunk)
         total += size
-    return total + words[runtime_ir.CTX_CACHED]
+    return total
 
 
 def test_branch_results_meet_in_a_parameter() -> None:

@@ -9,7 +9,7 @@ from bcvm.compiler.driver.values import Driver, TensorRep
 from bcvm.compiler.liveness import read_by
 from bcvm.compiler.optimise import end_values, entry_values, jumps
 from bcvm.compiler.regions import PlanStep, RegionCall, dtype_of, is_box
-from bcvm.errors import CompileError
+from bcvm.errors import CompileError, Unsupported
 from bcvm.specialise.ssa import Block, Branch, Exit, Graph, Jump, Node, Return, Value, leaves
 from bcvm.specialise.types import Const, Scalar, Tensor
 
@@ -434,6 +434,8 @@ def _object(d: Driver, v: Value, moved: set[Value]) -> str:
         e.jump(copy)
     else:
         e.branch(e.op(f"trunc i64 {base} to i1"), view, copy)
+    if dtype_of(v) not in abi.TYPE_NUMBER:
+        raise Unsupported(f"a result of {dtype_of(v)}, which no ndarray holds")
     number = str(abi.TYPE_NUMBER[dtype_of(v)])
     if fixed != "arena":
         e.start(view)

@@ -84,21 +84,22 @@ def _matmul(dtypes: tuple[str, ...], ranks: tuple[int, ...], attrs: Attrs, targe
     a, b, out = ranks
     row, column = a > 1, b > 1
     batch = max(a, b, 2) - 2
+    pad = max(2 - batch, 0)  # products of up to two batch dims share one kernel, which takes long to compile
     if a < 1 or b < 1 or out != batch + row + column:
         raise Unsupported(f"matmul of ranks {a} and {b} into {out}")
 
     def batches(operand: int, rank: int) -> tuple[Stride | None, ...]:
         missing = batch - max(rank - 2, 0)
-        return (*(None for _ in range(missing)), *(Stride(operand, i, True) for i in range(batch - missing)))
+        return (None,) * (pad + missing) + tuple(Stride(operand, i, True) for i in range(batch - missing))
 
     strides = (
         (*batches(0, a), Stride(0, a - 2) if row else None, Stride(0, a - 1)),
         (*batches(1, b), Stride(1, b - 2 if column else 0), Stride(1, b - 1) if column else None),
-        (*_own(2, batch), Stride(2, batch) if row else None, Stride(2, out - 1) if column else None),
+        ((None,) * pad + _own(2, batch) + (Stride(2, batch) if row else None, Stride(2, out - 1) if column else None)),
     )
-    sizes: tuple[int | Size, ...] = (*(Size(2, i) for i in range(batch)), Size(2, batch) if row else 1, Size(2, out - 1) if column else 1, Size(0, a - 1))
-    blocks = (1,) * batch + (matmul.ROWS, matmul.COLUMNS)
-    return LibraryCall(matmul.generate(dtype, batch, target), strides, sizes, tuple(zip(sizes[:-1], blocks, strict=True)))
+    sizes: tuple[int | Size, ...] = ((1,) * pad + tuple(Size(2, i) for i in range(batch)) + (Size(2, batch) if row else 1, Size(2, out - 1) if column else 1, Size(0, a - 1)))
+    blocks = (1,) * (pad + batch) + (matmul.ROWS, matmul.COLUMNS)
+    return LibraryCall(matmul.generate(dtype, pad + batch, target), strides, sizes, tuple(zip(sizes[:-1], blocks, strict=True)))
 
 
 def _numbers(name: str, value: Any, count: int) -> tuple[int, ...]:
