@@ -13,6 +13,8 @@ Driver      int32 driver(Context *ctx, const int64 *in, int64 *out)
             returns k > 0: left at exit k - 1; `out` holds the words of each leaf of that exit's state:
             Tensor: data, object (0, or the very object that came in; borrowed), base (0, the object | 1 that owns the data, or an arena buffer), sizes, strides
             Scalar, PyObject: as above (borrowed).       The caller resets the arena after it has copied what it needs.
+            Behind the leaves: a count, and that many objects that the driver owned; the caller drops them last (CompiledGraph.drop_held).
+            returns -1: memory ran out; nothing is in `out`, nothing is owned, the caller raises MemoryError
 
 Base        who owns a tensor's memory: 0 nobody to count (lives for the whole call), object | 1 a counted Python object, otherwise an arena
             buffer: the data pointer that `alloc` returned, 64-byte aligned, reference count in the word at -64, size class in that at -56.

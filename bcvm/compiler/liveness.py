@@ -17,7 +17,7 @@ from bcvm.specialise.types import Tensor
 def read_by(step: PlanStep) -> list[Value]:
     """The values a step needs alive."""
     if isinstance(step, RegionCall):
-        return list(step.inputs)
+        return list(step.inputs) + ([step.store.operands[0]] if step.store is not None else [])
     values = list(step.operands)
     if can_exit(step) and step.state is not None:
         values += step.state.values()
@@ -25,7 +25,9 @@ def read_by(step: PlanStep) -> list[Value]:
 
 
 def made_by(step: PlanStep) -> tuple[Value, ...]:
-    return step.outputs if isinstance(step, RegionCall) else step.results
+    if isinstance(step, RegionCall):
+        return step.outputs if step.store is None else ()
+    return step.results
 
 
 @dataclass(eq=False)

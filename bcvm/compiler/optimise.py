@@ -130,8 +130,8 @@ def _split_reductions(graph: Graph) -> None:
                 if not attrs.get("keepdims"):
                     dims = dims[:first] + dims[last:]
                 part = Node("op", (x,), {"op": node.attrs["op"], "attrs": {**attrs, "axis": tuple(range(first, last))}}, (), None, node.where)
-                x = Value(graph.n_values, Tensor(t.library, t.dtype, dims), part)
                 graph.n_values += 1
+                x = Value(graph.n_values, Tensor(t.library, t.dtype, dims), part)
                 part.results = (x,)
                 out.append(part)
             node.operands = (x,)

@@ -35,7 +35,8 @@ class RegionCall:
     """A region of a block. space: the dims iterated over; reduce: the run [first, last) of axes that are reduced, or None.
     levels: per output 'full', 'keep' (reduced axes are 1) or 'flat' (reduced axes are gone).
     assume: pairs of dims that must be equal, which is known at run time only (a weight's size and a row's); where they are not, the
-    regions `split` do the same work."""
+    regions `split` do the same work.
+    store: the store that is all the only output is for; the kernel writes there where that is safe."""
 
     spec: RegionSpec
     inputs: tuple[Value, ...]
@@ -48,6 +49,7 @@ class RegionCall:
     decision: str
     assume: tuple[tuple[Dim, Dim], ...] = ()
     split: tuple["RegionCall", ...] = ()
+    store: Node | None = None
 
 
 PlanStep = RegionCall | Node
@@ -56,7 +58,28 @@ PlanStep = RegionCall | Node
 def plan(graph: Graph) -> dict[Block, list[PlanStep]]:
     """The steps of every block, in the order in which the driver runs them."""
     uses = _count_uses(graph)
-    return {block: _Partition(block.nodes, uses).run() for block in graph.blocks}
+    return {block: _join_stores(_Partition(block.nodes, uses).run(), uses) for block in graph.blocks}
+
+
+def _join_stores(steps: list[PlanStep], uses: dict[Value, int]) -> list[PlanStep]:
+    """An elementwise region whose only output is only stored becomes one step with the store, at the store's place."""
+    makers: dict[Value, RegionCall] = {}
+    gone: set[int] = set()
+    out = list(steps)
+    for n, step in enumerate(steps):
+        if isinstance(step, RegionCall):
+            if len(step.outputs) == 1 and step.reduce is None and uses[step.outputs[0]] == 1:
+                makers[step.outputs[0]] = step
+        elif step.op == "store":
+            target, value = step.operands
+            call = makers.get(value)
+            if call is not None and dims_of(value) == dims_of(target) == call.space:
+                call.store = step
+                call.decision += " [IN PLACE]"
+                out[n] = call
+                gone.add(id(call))
+            makers.clear()  # what reads memory does not cross a store
+    return [s for n, s in enumerate(out) if s is not steps[n] or id(s) not in gone]
 
 
 def dims_of(value: Value) -> Dims:
@@ -299,6 +322,8 @@ class _Partition:
             space, run = first.space, first.reduce
         if run is not None and run[1] < len(space) and any(inside[v].level[v] == "full" for v in still_open):
             return "a region that reduces over rows has reduced results only"
+        if run is not None and run[1] < len(space) and any(v in inside and inside[v].level[v] != "full" for r in regions if r.reduce is None for v in r.inputs):
+            return "after a reduction over rows only its results are read"
         if self._axes(node) is not None:
             v = node.operands[0]
             home = inside.get(v)

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Target:
         return self.vector_bytes // itemsize
 
 
-@lru_cache(maxsize=None)
+@cache
 def host(limit: str = "") -> Target:
     """This machine's target. limit: '' (all it has), 'avx2', 'baseline': for tests of the other forms."""
     import llvmlite.binding as llvm

@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import CellType, CodeType, FunctionType
 from typing import Any
@@ -41,22 +41,38 @@ def program_of(function: Callable[..., Any]) -> BoundProgram:
     the program itself is shared by all functions of one code object. TypeError for anything but a Python function."""
     if not isinstance(function, FunctionType):
         raise TypeError(f"a program is made of a Python function, not of {type(function).__name__} {function!r}")
-    bound = function.__dict__.get(_ATTRIBUTE)
-    # functools.wraps copies a function's attributes to another one; `__code__` may be replaced.
-    if isinstance(bound, _Bound) and bound.function is function and bound.code is function.__code__:
-        return bound
-    with _lock:
-        bound = _bind(function, _template(function))
-        function.__dict__[_ATTRIBUTE] = bound  # lives and dies with the function
+    bound = _known(function)
+    if bound is None:
+        with _lock:
+            bound = _known(function)
+            if bound is None:
+                bound = function.__dict__[_ATTRIBUTE] = _bind(function, _template(function))  # lives and dies with the function
     return bound
 
 
 @dataclass(eq=False)
 class _Bound(BoundProgram):
+    """With what of the function may be replaced."""
+
     code: CodeType | None = None
+    values: tuple[Any, ...] | None = None
+    keyword_values: dict[str, Any] | None = None
 
 
-def _bind(function: FunctionType, template: _Template) -> BoundProgram:
+def _known(function: FunctionType) -> _Bound | None:
+    bound = function.__dict__.get(_ATTRIBUTE)
+    if isinstance(bound, _Bound) and bound.function is function:  # functools.wraps copies attributes to other functions
+        if bound.code is function.__code__ and bound.values is function.__defaults__ and _same_items(bound.keyword_values or {}, function.__kwdefaults__ or {}):
+            return bound
+    return None
+
+
+def _same_items(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    """The same objects: arrays do not compare as wholes."""
+    return len(a) == len(b) and all(b.get(name, _lock) is value for name, value in a.items())
+
+
+def _bind(function: FunctionType, template: _Template) -> _Bound:
     code = function.__code__
     closure: dict[str, CellType] = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
     defaults: dict[str, Any] = dict(function.__kwdefaults__ or {})
@@ -66,7 +82,9 @@ def _bind(function: FunctionType, template: _Template) -> BoundProgram:
         imports: tuple[Callable[..., Any], ...] = (_spread(function, template.program),)
     else:
         imports = tuple(make(piece, function.__globals__, closure) for piece in template.pieces)
-    return _Bound(template.program, function.__globals__, function.__builtins__, closure, defaults, imports, function, code)  # type: ignore[attr-defined, unused-ignore]
+    builtins = function.__builtins__  # type: ignore[attr-defined, unused-ignore]
+    return _Bound(template.program, function.__globals__, builtins, closure, defaults, imports, function, code,
+                  function.__defaults__, function.__kwdefaults__ and dict(function.__kwdefaults__))
 
 
 def _template(function: FunctionType) -> _Template:

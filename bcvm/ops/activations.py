@@ -53,17 +53,6 @@ function("sigmoid", numerics.sigmoid, 4, "1 / (1 + exp(-x)).", exact=numerics.si
          derivative=lambda b, x, y: b.op("mul", y, b.op("sub", 1, y)))
 
 
-def _by_sigmoid(x: Any, s_: Any, e: Any) -> Any:
-    """x * sigmoid, where -inf * 0 is -0."""
-    minus_zero, infinity = e.const(-0.0, x.dtype), e.const(-math.inf, x.dtype)
-    return e.select(e.compare("eq", x, infinity), minus_zero, e.mul(x, s_))
-
-
-def _gelu_tanh(e: Any, x: Any) -> Any:
-    u = e.add(e.mul(e.mul(x, x), e.const(0.044715, x.dtype)), e.const(1, x.dtype))
-    return _by_sigmoid(x, e.math("sigmoid", e.mul(e.mul(x, u), e.const(2 * math.sqrt(2 / math.pi), x.dtype))), e)
-
-
 def _silu_derivative(b: Any, x: Any, y: Any) -> Any:
     sig = b.op("sigmoid", x)
     return b.op("add", sig, b.op("mul", y, b.op("sub", 1, sig)))
@@ -86,13 +75,12 @@ def _gelu_tanh_derivative(b: Any, x: Any, y: Any) -> Any:
 
 
 # Where the result is a denormal the error of the factor is multiplied by x: the bounds cover it.
-function("silu", numerics.silu, 64, "x * sigmoid(x).", ulp64=800, exact=numerics.silu_exact, flops=17, derivative=_silu_derivative,
-         expr=lambda e, x: _by_sigmoid(x, e.math("sigmoid", x), e))
+function("silu", numerics.silu, 64, "x * sigmoid(x).", ulp64=800, exact=numerics.silu_exact, flops=17, derivative=_silu_derivative)
 function("gelu", numerics.gelu, 16, "x * Phi(x), the erf form.", ulp64=64, exact=numerics.gelu_exact, flops=30, derivative=_gelu_derivative)
 # The exponent is rounded before exp: the error grows with it.
 function("gelu_tanh", numerics.gelu_tanh, 256, "x * sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3)), the tanh form of gelu.", ulp64=4096,
          exact=numerics.gelu_tanh_exact,
-         flops=22, expr=_gelu_tanh, derivative=_gelu_tanh_derivative)
+         flops=22, derivative=_gelu_tanh_derivative)
 
 
 def _softplus(e: Any, x: Any) -> Any:

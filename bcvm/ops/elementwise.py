@@ -204,7 +204,7 @@ def _sign_ms(e: Any, x: Any) -> Any:
     return e.select(e.compare("gt", x, zero), one, e.select(e.compare("lt", x, zero), e.neg(one), zero))
 
 
-elementwise("sign_ms", ("x",), _sign_ms, lambda x: cast_array(np.where(np.isnan(x), 0, np.sign(x)), np.asarray(x).dtype),
+elementwise("sign_ms", ("x",), _sign_ms, lambda x: cast_array(np.where(np.isnan(x), 0, np.sign(x)), np.asarray(x).dtype)[()],
             "-1, 0 or 1 as in MindSpore: 0 for NaN.", domain=FLOATS + ("int8", "int16", "int32", "int64"))
 
 # -- extremes
@@ -324,16 +324,18 @@ elementwise("isfinite", ("x",), _isfinite, np.isfinite, "Whether x is neither Na
 def _cast_samples(rng: Any, dtype: str) -> Any:
     """What C leaves undefined (NaN and large numbers to integers) is left out."""
     for to in ALL:
-        x = s.values(rng, dtype, (33,), 0 if to.startswith("u") else -8, 100)
-        yield (x,), {"dtype": to}
+        for shape in ((33,), ()):
+            yield (s.values(rng, dtype, shape, 0 if to.startswith("u") else -8, 100),), {"dtype": to}
     if dtype in FLOATS:
         for to in FLOATS + ("bool",):
             yield (s.special(dtype),), {"dtype": to}
 
 
 def cast_array(x: Any, dtype: Any) -> Any:
+    """As astype, an array of rank 0 stays one."""
     with np.errstate(all="ignore"):
-        return np.asarray(x).astype(dtype, copy=False)[()]
+        out = np.asarray(x).astype(dtype, copy=False)
+        return out if isinstance(x, np.ndarray) else out[()]
 
 
 elementwise("cast", ("x",), lambda e, x, dtype: e.cast(x, dtype), cast_array, "x with another dtype, as NumPy's astype.", dtype="explicit", attrs=("dtype",),

@@ -40,14 +40,15 @@ def specialise_continuation(bound: BoundProgram, pc: int, locals_: Sequence[Any]
                 trees.append(None)
             else:
                 trees.append(m.resolver.wrap(value, path, bound.program.locals[i] if i < len(locals_) else f"stack{i - len(locals_)}"))
-        flat, on_stack = trees[len(locals_):], []
+        flat = trees[len(locals_):]
+        on_stack: list[Tree] = []
         while flat:
             if len(on_stack) in iterators:
                 at, stop, step = flat[:3]
                 on_stack.append(Aggregate("iterator", (Aggregate("range", (at, stop, Const(m.builder.constant(step)))), at)))
                 del flat[:3]
             else:
-                on_stack.append(flat.pop(0))  # type: ignore[arg-type]
+                on_stack.append(flat.pop(0))
         return Frame(bound, pc, trees[:len(locals_)], on_stack)
     return _specialise(bound, frame, program_of, leave_at)
 

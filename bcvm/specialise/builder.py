@@ -160,10 +160,10 @@ class Builder:
         if name == "truediv":
             common = "float"
         if name == "pow":
-            e = trees[1]
-            if not (isinstance(e, Const) and type(e.value) is int and e.value >= 0) and common == "int":
+            power = trees[1]
+            if not (isinstance(power, Const) and type(power.value) is int and power.value >= 0) and common == "int":
                 raise Unsupported("an int to a power that may be negative")
-            if common == "float" and not (isinstance(e, Const) and float(e.value) == int(e.value) and e.value >= 0):
+            if common == "float" and not (isinstance(power, Const) and float(power.value) == int(power.value) and power.value >= 0):
                 raise Unsupported("a float to a power that is not a small constant")
         trees = [self.scalar(common, t) for t in trees]
         if name in ("min", "max"):
@@ -320,7 +320,7 @@ class Builder:
         if not isinstance(inside, Const):
             self.m.emit("guard", (inside,))
 
-    def _emit_op(self, op: Op, values: list[Value], dtype: Any, attrs: dict[str, Any]) -> Any:
+    def _emit_op(self, op: Op, values: Sequence[Value], dtype: Any, attrs: dict[str, Any]) -> Any:
         shapes = [v.type.dims for v in values]  # type: ignore[union-attr]
         ctx = ShapeRequests(self.m)
         if op.shape is not None:
@@ -350,7 +350,7 @@ class Builder:
             return self.view(v, dims, "expand", axis=attrs["axis"])
         if kind == "squeeze":
             out = v
-            for a in sorted(attrs["axes"], reverse=True):
+            for a in sorted(attrs["axis"], reverse=True):
                 d = out.type.dims  # type: ignore[union-attr]
                 out = self.view(out, d[:a] + d[a + 1:], "squeeze", axis=a)
             return out

@@ -168,9 +168,8 @@ def sequence(m: Machine, tree: Tree) -> list[Tree]:
         if tree.kind == "iterator" and isinstance(tree.items[1], Const):
             return sequence(m, tree.items[0])[tree.items[1].value:]
         if tree.kind == "range":
-            bounds = [i.value if isinstance(i, Const) else None for i in tree.items]
-            if None not in bounds:
-                return [Const(i) for i in range(*bounds)]
+            if all(isinstance(i, Const) for i in tree.items):
+                return [Const(i) for i in range(*(i.value for i in tree.items))]  # type: ignore[union-attr]
     if isinstance(tree, Const) and type(tree.value) in (tuple, list, dict):
         return m.resolver.items(tree)
     if isinstance(tree, Value) and isinstance(tree.type, Tensor) and tree.type.rank and tree.type.dims[0].value is not None and tree.type.dims[0].value <= 64:
@@ -265,7 +264,7 @@ def expansion(name: str, ops: str) -> Callable[..., None]:
     return run
 
 
-EFFECTS = {row.name: 2 if row.name in ("ADD_CONST", "MUL_CONST") else row.effect[0] for row in TABLE if row.expands}
+EFFECTS: dict[str, int] = {row.name: 2 if row.name in ("ADD_CONST", "MUL_CONST") else row.effect[0] for row in TABLE if row.expands}  # type: ignore[misc]
 for _row in TABLE:
     if _row.expands:
         simple(_row.name)(expansion(_row.name, _row.expands))

@@ -19,7 +19,23 @@ from bcvm.shapes.dim import Dim
 from bcvm.specialise.analysis import Analysis, analyse
 from bcvm.specialise.resolve import SIZE_LIMIT, Resolver
 from bcvm.specialise.ssa import (
-    Aggregate, Block, Branch, Exit, Graph, Jump, Level, Node, Path, Return, Root, State, Terminator, Tree, Value, leaves, tree_key,
+    Aggregate,
+    Block,
+    Branch,
+    Exit,
+    Graph,
+    Jump,
+    Level,
+    Node,
+    Path,
+    Return,
+    Root,
+    State,
+    Terminator,
+    Tree,
+    Value,
+    leaves,
+    tree_key,
 )
 from bcvm.specialise.types import Const, PyObject, Scalar, Tensor, Type
 
@@ -306,15 +322,7 @@ class Machine:
                 continue
             block = self.new_block()
             block.loop = True
-            top = group[0].frames[-1]
-            assigned, last = top.analysis.assigned[top.pc], len(group[0].frames) - 1
-            depth = len(top.stack) - 1
-            is_for = BY_OPCODE[top.bound.program.code[top.pc + 1].opcode].name == "FOR_NEXT"
-
-            def changes(frame_index: int, place: tuple[str, int]) -> bool:
-                return frame_index == last and (place[1] in assigned if place[0] == "local" else is_for and place[1] == depth)
-
-            frames = self.join(block, group, changes)
+            frames = self.join(block, group, loop_changes(group[0].frames))
             for edge in group:
                 edge.jump.target = block
             versions.append(LoopVersion(block, tuple(f.copy() for f in frames)))
@@ -458,6 +466,14 @@ class Machine:
 
     def mark_programs(self) -> None:
         self.graph.programs = list({id(s.bound): s.bound for b in self.graph.blocks if b.state for s in b.state.levels}.values())
+
+
+def loop_changes(frames: Frames) -> Callable[[int, tuple[str, int]], bool]:
+    """What a loop may change of the frames at its header: the locals it assigns, and the iterator of a for loop."""
+    top, last = frames[-1], len(frames) - 1
+    assigned = top.analysis.assigned[top.pc]
+    iterator = len(top.stack) - 1 if BY_OPCODE[top.bound.program.code[top.pc + 1].opcode].name == "FOR_NEXT" else -1
+    return lambda frame, place: frame == last and (place[1] in assigned if place[0] == "local" else place[1] == iterator)
 
 
 def as_returned(tree: Tree, made: dict[Aggregate, Tree]) -> Tree:

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-
 HEAD_START = 0.0002  # seconds
 TURN = 0.0005        # seconds a compilation keeps the interpreter lock while another thread waits for it
 

@@ -22,6 +22,7 @@ from bcvm.vm.frame import Frame
 from bcvm.vm.keys import call_key
 from bcvm.vm.site import LEAVE_AT, Site, Specialisation
 from bcvm.vm.states import frames_of
+from bcvm.vm.warm import warm
 
 _live: "weakref.WeakSet[Any]" = weakref.WeakSet()
 _serials = itertools.count()
@@ -42,7 +43,7 @@ class Function:
         self.compiles = 0
         self.fallbacks: Counter[str] = Counter()
         self.exits: Counter[str] = Counter()
-        self.seconds: Counter[str] = Counter()
+        self.seconds: dict[str, float] = {"interpreted": 0.0}
         self.errors: dict[str, BaseException] = {}
         self._settings: tuple[Any, Options] | None = None
         self.random = random.Random(options.get("seed", 0))
@@ -59,6 +60,9 @@ class Function:
         libraries.refresh()
         if settings.tier == "interpret":
             self.fallbacks["tier"] += 1
+            return self.interpret(args, kwargs)
+        if warm():
+            self.fallbacks[f"no native code here: {warm()}"] += 1
             return self.interpret(args, kwargs)
         names = tuple(kwargs)
         values = (*args, *kwargs.values())
@@ -143,12 +147,11 @@ class Function:
         return [self.site, *self.continuations.sites()]
 
     def stats(self) -> dict[str, Any]:
-        native = sum(s.code.calls() for s in self.site.specialisations)
-        keys = {s.key for s in self.site.specialisations}
+        native = self.site.past_calls + sum(s.code.calls() for s in self.site.specialisations)
         sites = self.sites()
         return {
             "calls": native + self.interpreted, "native": native, "interpreted": self.interpreted,
-            "compiles": self.compiles, "recompiles": len(self.site.specialisations) - len(keys),
+            "compiles": self.compiles, "recompiles": sum(n - 1 for n in self.site.published.values()),
             "specialisations": len(self.site.specialisations), "continuations": sum(len(s.specialisations) for s in sites[1:]),
             "code_bytes": sum(sp.code.size for s in sites for sp in s.specialisations),
             "fallbacks": {k: v for k, v in self.fallbacks.items() if v}, "exits": dict(self.exits), "errors": list(self.errors),
@@ -218,6 +221,9 @@ def make(bound: BoundProgram, program_of: Callable[[Any], BoundProgram], options
         target.__qualname__ = bound.program.name
     entry.initialise(target, _slow(function))
     _live.add(target)
+    if function.settings().tier != "interpret":
+        warm()
+    interpreter.prepare(bound)
     return target
 
 
@@ -242,7 +248,7 @@ def jit(fn: Any = None, **options: Any) -> Any:
     if isinstance(fn, (staticmethod, classmethod)):
         return type(fn)(jit(fn.__func__, **options))
     if not inspect.isfunction(fn):
-        call = getattr(type(fn), "__call__", None)
+        call = getattr(type(fn), "__call__", None)  # noqa: B004  the function itself
         if not callable(fn):
             raise TypeError(f"bcvm.jit takes a function, method or cell, not {type(fn).__name__}")
         if inspect.isfunction(call) and not isinstance(fn, type):
@@ -265,12 +271,13 @@ ADAPTERS: list[Callable[[Any, dict[str, Any]], Any]] = []  # frameworks add what
 def load(source: Any, imports: Mapping[str, Any] | None = None, captures: Mapping[str, Any] | None = None, **options: Any) -> Any:
     """A callable from a `.bc` file, its bytes, or a Program. `imports` binds the names its CALL_PY instructions and captures need;
     a missing one is a BytecodeError that lists them."""
+    import builtins
+    import types
+
     from bcvm.bytecode.binary import decode
     from bcvm.bytecode.verifier import verify
     from bcvm.errors import BytecodeError
     from bcvm.frontend import program_of
-    import builtins
-    import types
     if isinstance(source, Program):
         program = source
     elif isinstance(source, (bytes, bytearray, memoryview)):

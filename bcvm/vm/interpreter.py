@@ -40,6 +40,11 @@ def run(bound: BoundProgram, args: tuple[Any, ...] = (), kwargs: Mapping[str, An
     return execute(Frame(bound, 0, values, []), hooks)
 
 
+def prepare(bound: BoundProgram) -> None:
+    """Decode a program ahead of its first call."""
+    _decoded(bound)
+
+
 def execute(frame: Frame, hooks: Hooks | None = None) -> Any:
     """Run a frame from its pc to its end and return the result."""
     code = frame.bound.__dict__.get("_decoded") or _decoded(frame.bound)

@@ -17,6 +17,7 @@ from bcvm.errors import Unsupported
 from bcvm.specialise import specialise_call, specialise_continuation
 from bcvm.specialise.ssa import Exit, Graph, Return
 from bcvm.vm import entry, listener
+from bcvm.vm.code_cache import cache
 from bcvm.vm.compile_thread import thread
 from bcvm.vm.frame import UNSET
 from bcvm.vm.keys import call_key, describe_key
@@ -37,6 +38,7 @@ class Specialisation:
 
     def __init__(self, key: Any, graph: Graph, code: "NativeCode", ms: dict[str, float]) -> None:
         self.key, self.graph, self.code, self.ms = key, graph, code, ms
+        self.freer = code.freer()
         self.exits: Counter[str] = Counter()
 
 
@@ -50,6 +52,8 @@ class Site:
         self.asked: Counter[Any] = Counter()  # compilations asked for, by key
         self.pending: set[Any] = set()
         self.failed: dict[Any, str] = {}
+        self.published: Counter[Any] = Counter()  # specialisations ever, by key
+        self.past_calls = 0                       # native calls in code that was evicted
         self._freers: list[Callable[[], bool]] = []
         weakref.finalize(target, thread.discard, self._freers).atexit = False  # whoever is inside holds the callable
 
@@ -116,11 +120,30 @@ class Site:
         return Specialisation(key, graph, code, ms)
 
     def _publish(self, made: Specialisation) -> None:
+        self.published[made.key] += 1
         self.specialisations.append(made)
-        self._freers.append(made.code.freer())
+        self._freers.append(made.freer)
         self.owner.compiled(self, made)
         entry.set_entry(self.target, made.code.entry)
         listener.send("publish", function=self.owner, key=made.key)
+        cache.add(self, made)
+
+    def evict(self, made: Specialisation) -> bool:
+        """Take a specialisation out of the chain and free its code when nobody is inside; False if it is not there. On the compile thread."""
+        if made not in self.specialisations:
+            return False
+        at = self.specialisations.index(made)
+        after = self.specialisations[at - 1].code.entry if at else entry.slow_entry()
+        if at == len(self.specialisations) - 1:
+            entry.set_entry(self.target, after)
+        else:
+            self.specialisations[at + 1].code.stub.set_successor(after)
+        self.past_calls += made.code.calls()
+        self.specialisations.remove(made)
+        self.asked.pop(made.key, None)
+        self._freers.remove(made.freer)
+        thread.discard([made.freer])
+        return True
 
 
 def worthwhile(graph: Graph) -> bool:

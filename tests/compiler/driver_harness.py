@@ -199,5 +199,5 @@ class Program_:
         return result
 
 
-__all__ = ["Aggregate", "BOUND", "Block", "Branch", "Build", "Const", "Dim", "Exit", "Graph", "Jump", "Left", "Level", "Program_", "PyObject", "Scalar",
+__all__ = ["OPS", "Aggregate", "BOUND", "Block", "Branch", "Build", "Const", "Dim", "Exit", "Graph", "Jump", "Left", "Level", "Program_", "PyObject", "Scalar",
            "State", "TABLE", "Tensor", "Value", "abi", "broadcast", "dim"]

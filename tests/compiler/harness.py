@@ -11,9 +11,9 @@ import numpy as np
 
 import bcvm.ops  # noqa: F401  the op table
 from bcvm.compiler import abi, llvm, loader
-from bcvm.compiler.runtime import runtime
 from bcvm.compiler.kernels.region import generate
 from bcvm.compiler.region import RegionInput, RegionOutput, RegionSpec, Step
+from bcvm.compiler.runtime import runtime
 from bcvm.compiler.target import Target, host
 
 _KERNEL = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)

@@ -159,6 +159,33 @@ def test_reduced_axes_that_do_not_merge_are_copied() -> None:
         np.testing.assert_array_equal(p(x_, w_), y - y.max((1, 2), keepdims=True))
 
 
+@pytest.mark.parametrize("shape", [(3, 4, 5), (3, 1, 5), (3, 4, 1), (1, 4, 5), (1, 1, 5), (4, 1, 1), (1, 1, 1)])
+def test_axes_of_size_one_merge_with_any_stride(shape: tuple[int, ...]) -> None:
+    b = Build()
+    x = b.array("float32", 3)
+    wide = b.view(x, "expand", (*x.type.dims, 1), axis=3)
+    b.ret(b.op("sum", x, axis=(0, 1, 2)), b.op("sum", x, axis=(0, 1)), b.op("max", wide, axis=(1, 2, 3)), b.op("max", wide, axis=(2, 3)))
+    p = Program_(b.graph)
+    big = floats(*(4 * n for n in shape))
+    for step in itertools.product((1, 2, -3), repeat=3):
+        v = big[tuple(slice(None, None, s) for s in step)][:shape[0], :shape[1], :shape[2]]
+        for got, want in zip(p(v), (v.sum(), v.sum((0, 1)), v.max((1, 2)), v.max(2)), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_one_element_per_row_stays_so_where_rows_are_short() -> None:
+    b = Build()
+    x, y = b.array("float32", 2, "x"), b.array("float32", 2, "y")
+    st = b.state(x, y)
+    b.check_broadcast(x, y, st)
+    total = b.op("sum", b.op("concat", y, y, axis=1), axis=(1,), keepdims=True)
+    b.ret(total, b.op("add", x, total))
+    p = Program_(b.graph)
+    for n in (1, 4):
+        x_, y_ = floats(9, n), floats(9, n)
+        np.testing.assert_allclose(p(x_, y_)[1], x_ + 2 * y_.sum(1, keepdims=True), rtol=1e-5, atol=1e-6)
+
+
 def test_column_reduction_feeds_full_values() -> None:
     b = Build()
     x = b.array("float64", 2)
@@ -323,6 +350,29 @@ def test_stores_stay_in_order_with_what_reads() -> None:
     np.testing.assert_array_equal(got[1], np.full(6, 3))
     np.testing.assert_array_equal(v, [4, 3, 3, 3, 3, 3])
     np.testing.assert_array_equal(got[2], 3 + v)
+
+
+def test_a_region_is_stored_without_a_temporary_where_that_is_safe() -> None:
+    b = Build()
+    x, y = b.array("float32", 2, "x"), b.array("float32", 2, "y")
+    m, n = x.type.dims
+    b.check("eq", m, y.type.dims[0], b.state(x, y))
+    b.check("eq", n, y.type.dims[1], b.state(x, y))
+    b.node("store", [x, b.op("add", x, b.view(y, "broadcast", (m, n)))])
+    b.ret(x)
+    p = Program_(b.graph)
+    assert "[IN PLACE]" in show_plan(p.compiled) and len(p.compiled.regions) == 1
+    for same in range(4):
+        x_ = floats(6, 6)
+        y_ = [floats(6, 6) * 2, x_, x_.T, x_[::-1]][same]
+        want = x_ + y_
+        assert p(x_, y_) is x_
+        np.testing.assert_array_equal(x_, want)
+    base = floats(7, 6)
+    want = base.copy()
+    want[1:] = base[1:] + base[:-1]
+    p(base[1:], base[:-1])
+    np.testing.assert_array_equal(base, want)
 
 
 def test_store_of_an_element_of_the_target_itself() -> None:

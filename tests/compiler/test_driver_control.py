@@ -382,3 +382,16 @@ def test_many_blocks() -> None:
         np.testing.assert_array_equal(f(v, n), v * (n + 1))
     assert f(v, 0) is v
     assert isinstance(b.block, Block)
+
+
+def test_steps_are_reported() -> None:
+    from driver_harness import TABLE
+
+    from bcvm.compiler.compile import compile_graph
+    from bcvm.compiler.target import host
+    b = Build()
+    x = b.array("float32", 1)
+    b.ret(b.op("exp", b.op("neg", x)))
+    seen: list[tuple[str, int]] = []
+    compile_graph(b.graph, TABLE, host(), lambda name, took, fused: seen.append((name, fused)))
+    assert seen == [("IR", 0), ("Fusion", 2), ("Mapping", 0)]

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from driver_harness import Build, Left, Program_, dim
+
 from bcvm.compiler import optimise, regions
 from bcvm.compiler.compile import show_plan
 from bcvm.compiler.runtime import runtime
@@ -16,7 +18,6 @@ from bcvm.ops.definition import OPS
 from bcvm.shapes.dim import Dim
 from bcvm.specialise.ssa import Branch, Graph, Jump, Node, Return, Value, leaves
 from bcvm.specialise.types import Scalar, Tensor
-from driver_harness import Build, Left, Program_, dim
 
 
 def plan_of(b: Build) -> list[Any]:

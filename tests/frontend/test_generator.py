@@ -249,6 +249,29 @@ def test_attributes_copied_by_wraps_do_not_mislead() -> None:
     assert run(program_of(other), (1,)) == 0
 
 
+def test_replaced_defaults_and_code_are_seen() -> None:
+    def function(x, y=1, *, k=2, array=np.ones(2)):  # noqa: B008
+        return x, y, k
+
+    def other(x, y=1, *, k=2):
+        return "other"
+    assert run(program_of(function), (0,)) == (0, 1, 2)
+    function.__defaults__ = (5,)
+    function.__kwdefaults__["k"] = 6
+    assert run(program_of(function), (0,)) == (0, 5, 6)
+    assert program_of(function) is program_of(function)
+    function.__code__ = other.__code__
+    assert run(program_of(function), (0,)) == "other"
+
+
+def test_threads_get_the_same_binding() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+    functions = [make_closure(k) for k in range(20)]
+    with ThreadPoolExecutor(8) as pool:
+        for f in functions:
+            assert len({id(b) for b in pool.map(program_of, [f] * 16)}) == 1
+
+
 def test_only_python_functions_have_programs() -> None:
     with pytest.raises(TypeError, match="not of builtin_function"):
         program_of(len)

@@ -101,7 +101,8 @@ class Vectors:
         return V(np.invert(a.array))
 
     def math(self, name: str, *a: V) -> V:
-        own = {"sigmoid": numerics.sigmoid_exact, "erf": numerics.erf_exact, "gelu": numerics.gelu_exact, "atan": np.arctan, "pow": np.power}
+        own = {"sigmoid": numerics.sigmoid_exact, "erf": numerics.erf_exact, "gelu": numerics.gelu_exact, "silu": numerics.silu_exact,
+                               "gelu_tanh": numerics.gelu_tanh_exact, "atan": np.arctan, "pow": np.power}
         return V((own.get(name) or getattr(np, name))(*(v.array for v in a)))
 
 

@@ -1,6 +1,10 @@
 """Helpers of the hard cases: both ways to get native code, and what counters must say."""
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -59,3 +63,10 @@ def outcome(call: Any, *args: Any, **kwargs: Any) -> Any:
         return "value", call(*args, **kwargs)
     except Exception as e:
         return "error", type(e), str(e)
+
+
+def script(folder: Path, text: str, timeout: float = 90, **names: Any) -> "subprocess.CompletedProcess[str]":
+    """Run a program in a process of its own; `names` are set at its start."""
+    path = folder / "program.py"
+    path.write_text("".join(f"{k} = {v!r}\n" for k, v in names.items()) + textwrap.dedent(text))
+    return subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=timeout, check=False)

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 import bcvm
-from tests.vm.hard import NATIVE_TIERS, TIERS, all_native, same, settle, warm
-
 from bcvm.compiler import loader
 from bcvm.compiler.table import table
+from tests.vm.hard import NATIVE_TIERS, TIERS, all_native, same, settle
 
 
 def shift_right(x):

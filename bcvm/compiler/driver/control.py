@@ -128,6 +128,8 @@ def find_stack_boxes(flow: Flow, plan: dict[Block, list[PlanStep]]) -> set[Value
         seen = end_values(b.end) + entry_values(b)
         for s in plan[b]:
             if isinstance(s, RegionCall):
+                if s.store is not None:
+                    seen.append(s.store.operands[0])
                 continue
             read = read_by(s)
             seen.extend(read if s.op not in ("store", "item", "op") else read[len(s.operands):] + list(s.operands[:1] if s.op == "store" else ()))
@@ -260,7 +262,10 @@ def _poll(d: Driver, block: Block) -> None:
 
 def _step(d: Driver, step: PlanStep) -> None:
     if isinstance(step, RegionCall):
-        kernels_call.region(d, step)
+        if step.store is not None:
+            views.store_region(d, step, step.store)
+        else:
+            kernels_call.region(d, step)
     elif is_box(step):
         _box(d, step)
     elif step.op == "op":

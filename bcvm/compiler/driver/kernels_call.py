@@ -73,7 +73,9 @@ def call(d: Driver, spec: RegionSpec, operands: Sequence[Operand], sizes: Sequen
     e = d.e
     slot = request(d, spec)
     block, place = write_operands(d, operands, sizes)
-    if spec.rank > 1 and spec.kind == "row" and not _reduces(spec):
+    # An operand that is one element per row stays so only if the row stays as it is.
+    one_per_row = any(i.splat and any(s != "0" for s in strides) for i, (_, strides) in zip(spec.inputs, operands, strict=False))
+    if spec.rank > 1 and spec.kind == "row" and not one_per_row and not _reduces(spec):
         e.call("collapse", block, place, str(len(operands)), str(spec.rank))
     code = run(d, slot, block, place)
     e.leave_if(e.op(f"icmp ne i32 {code}, 0"), states.memory_label(d))
@@ -115,11 +117,11 @@ def region(d: Driver, step: RegionCall) -> None:
         memory.new(d, value)
     holds = e.all([e.compare("eq", dims.value(e, a), dims.value(e, b)) for a, b in step.assume])
     if holds == "true":
-        _fused(d, step)
+        run_region(d, step)
         return
     fused, split, done = e.new_label("fused"), e.new_label("split"), e.new_label("done")
     e.branch(holds, fused, split)
-    for label, emit in ((fused, _fused), (split, _split)):
+    for label, emit in ((fused, run_region), (split, _split)):
         e.start(label)
         e.push()
         emit(d, step)
@@ -135,13 +137,14 @@ def _split(d: Driver, step: RegionCall) -> None:
         for v in part.outputs:
             if v in between:
                 d.reps[v] = memory.arena(d, d.sizes(v), dims_of(v), dtype_of(v))
-        _fused(d, part)
+        run_region(d, part)
     for v in between:
         d.e.call("release", "%ctx", d.tensor(v).base)
         del d.reps[v]
 
 
-def _fused(d: Driver, step: RegionCall) -> None:
+def run_region(d: Driver, step: RegionCall) -> None:
+    """Run the region's kernel; its outputs have memory."""
     e = d.e
     sizes = dims.values(e, step.space)
     operands: list[Operand] = []
@@ -206,10 +209,14 @@ def _mergeable(d: Driver, step: RegionCall, value: Value, rep: TensorRep, stride
     if rep.contiguous and all(axis >= shift and own[axis - shift] is space[axis] for axis in range(first, last)):
         return rep, strides
     e = d.e
-    ok = "true"
-    for axis in range(first, last - 1):
-        follows = e.compare("eq", strides[axis], e.mul(strides[axis + 1], sizes[axis + 1]))
-        ok = e.both(ok, e.either(follows, e.compare("eq", sizes[axis], "1")))
+    # From the last axis outwards: `count` elements, `step` apart; axes of size 1 have any stride.
+    ok, count, step = "true", sizes[last - 1], strides[last - 1]
+    for axis in range(last - 2, first - 1, -1):
+        single = e.compare("eq", count, "1")
+        follows = e.compare("eq", strides[axis], e.mul(step, count))
+        ok = e.both(ok, e.either(e.either(single, follows), e.compare("eq", sizes[axis], "1")))
+        step, count = e.select(single, strides[axis], step), e.mul(count, sizes[axis])
+    given, strides = strides, [*strides[:last - 1], step, *strides[last:]]
     if ok == "true":
         return rep, strides
     go, copy, done = e.label, e.new_label("copy"), e.new_label("merged")
@@ -223,9 +230,9 @@ def _mergeable(d: Driver, step: RegionCall, value: Value, rep: TensorRep, stride
         copy_sizes.append(size)
         copy_dims.append(d_space if inside else own[axis - shift] if axis >= shift else Dim.const(1))
     fresh = memory.arena(d, copy_sizes, copy_dims, dtype_of(value))
-    copy_strides = [fresh.strides[axis] if first <= axis < last else "0" if strides[axis] == "0" else
+    copy_strides = [fresh.strides[axis] if first <= axis < last else "0" if given[axis] == "0" else
                     e.select(e.compare("eq", copy_sizes[axis], "1"), "0", fresh.strides[axis]) for axis in range(len(space))]
-    source = [strides[axis] if strides[axis] == "0" or first <= axis < last else rep.strides[axis - shift] for axis in range(len(space))]
+    source = [given[axis] if given[axis] == "0" or first <= axis < last else rep.strides[axis - shift] for axis in range(len(space))]
     copy_elements(d, dtype_of(value), (rep.data, source), (fresh.data, fresh.strides), copy_sizes)
     e.pop()
     came = e.label

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from bcvm.compiler.driver import dims, kernels_call, memory
 from bcvm.compiler.driver.values import Driver, TensorRep, contiguous_strides
-from bcvm.compiler.regions import dims_of, dtype_of
+from bcvm.compiler.regions import RegionCall, dims_of, dtype_of
 from bcvm.errors import CompileError
 from bcvm.shapes.dim import dim
 from bcvm.specialise.ssa import Node, Value
@@ -141,6 +141,47 @@ def store(d: Driver, node: Node) -> None:
     joined = [join("i64", old, new) for old, new in zip(strides, fresh_strides, strict=True)]
     _write(d, to, (data, joined), dtype, splat=not dims_of(value))
     e.call("release", "%ctx", temporary)
+
+
+def store_region(d: Driver, step: RegionCall, node: Node) -> None:
+    """target[...] = region: straight into the target, unless it overlaps an operand otherwise than element by element."""
+    e = d.e
+    target, value = node.operands
+    to, dtype = d.tensor(target), dtype_of(target)
+    safe = e.all([_apart(d, v, target) for v in step.inputs if isinstance(v.type, Tensor)])
+    straight, aside, done = e.new_label("straight"), e.new_label("aside"), e.new_label("store")
+    if safe != "true":
+        e.branch(safe, straight, aside)
+        e.start(straight)
+    e.push()
+    d.reps[value] = to
+    kernels_call.run_region(d, step)
+    e.pop()
+    if safe != "true":
+        e.jump(done)
+        e.start(aside)
+        e.push()
+        d.reps[value] = fresh = memory.arena(d, to.sizes, dims_of(target), dtype)
+        kernels_call.run_region(d, step)
+        _write(d, to, (fresh.data, fresh.strides), dtype, splat=False)
+        e.call("release", "%ctx", fresh.base)
+        e.pop()
+        e.jump(done)
+        e.start(done)
+    del d.reps[value]
+
+
+def _apart(d: Driver, value: Value, target: Value) -> str:
+    """An i1: writing the target element by element does not change what is still to be read of an operand."""
+    e, rep, to = d.e, d.tensor(value), d.tensor(target)
+    owner, other = d.live.owner.get(value), d.live.owner.get(target)
+    if value in d.stack_boxes or (rep.fresh and owner is not other and (to.fresh or other is None)) or (to.fresh and owner is None):
+        return "true"
+    apart = e.negate(memory.may_overlap(d, to, dtype_of(target), rep, dtype_of(value)))
+    if dims_of(value) != dims_of(target) or dtype_of(value) != dtype_of(target):
+        return apart
+    same = e.op(f"icmp eq ptr {rep.data}, {to.data}")
+    return e.either(apart, e.all([same, *(e.compare("eq", a, b) for a, b in zip(rep.strides, to.strides, strict=True))]))
 
 
 def _write(d: Driver, to: TensorRep, source: kernels_call.Operand, dtype: str, splat: bool) -> None:
