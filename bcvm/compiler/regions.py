@@ -133,6 +133,11 @@ def constant_over(dims: Dims, rank: int, run: tuple[int, int]) -> bool:
     return all(axis < shift or dims[axis - shift].value == 1 for axis in range(*run))
 
 
+def one_element(space: Dims, run: tuple[int, int]) -> bool:
+    """Whether a row is known to have one element; nothing is told apart from the row's elements then."""
+    return all(space[i].value == 1 for i in range(*run))
+
+
 class _Region:
     def __init__(self, position: int, space: Dims) -> None:
         self.position, self.space = position, space
@@ -322,7 +327,8 @@ class _Partition:
             space, run = first.space, first.reduce
         if run is not None and run[1] < len(space) and any(inside[v].level[v] == "full" for v in still_open):
             return "a region that reduces over rows has reduced results only"
-        if run is not None and run[1] < len(space) and any(v in inside and inside[v].level[v] != "full" for r in regions if r.reduce is None for v in r.inputs):
+        if run is not None and run[1] < len(space) and any(
+                r.level[n.results[0]] == "full" and any(v in inside and inside[v].level[v] != "full" for v in n.operands) for r in regions for n in r.nodes):
             return "after a reduction over rows only its results are read"
         if self._axes(node) is not None:
             v = node.operands[0]
@@ -364,9 +370,11 @@ class _Partition:
             elif not v.type.dims:
                 kinds.add("uniform")
             else:
-                kinds.add("splat" if constant_over(v.type.dims, len(space), run) else "full")
+                kinds.add("splat" if not one_element(space, run) and constant_over(v.type.dims, len(space), run) else "full")
         if region.column and kinds & {"uniform", "splat"} and kinds & {"keep", "flat"}:
             return "after a reduction over rows only its results are read"
+        if "flat" in kinds and dims and run == (0, len(space)):  # one element: it broadcasts as a value that kept its axes does
+            kinds = (kinds - {"flat"}) | {"keep"}
         if "flat" in kinds:
             if kinds <= {"flat", "uniform"} and self._pairs(dims, reduced_dims(space, run, keep=False), regions) is not None:
                 return "flat"
@@ -486,7 +494,7 @@ def make_call(nodes: list[Node], space: Dims, run: tuple[int, int] | None, level
         add(n.results[0], Step(op.name, args, dtype, tuple(sorted(attrs.items()))))
     rank = max(kernel_rank(len(space), run), 1)
     row = run if run is not None and run[1] == len(space) else (len(space) - 1, len(space))
-    one_row = not space or all(space[i].value == 1 for i in range(max(row[0], 0), row[1]))
+    one_row = not space or one_element(space, (max(row[0], 0), row[1]))
     ins = tuple(RegionInput(_input_dtype(v, nodes), not isinstance(v.type, Tensor) or not v.type.dims
                             or (not one_row and constant_over(v.type.dims, len(space), (max(row[0], 0), row[1])))) for v in inputs)
     outs = tuple(RegionOutput(number[v], dtype_of(v), level[v] != "full") for v in outputs)

@@ -5,9 +5,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from bcvm.compiler import llvm, loader
+from bcvm.compiler import disk, llvm, loader
 from bcvm.compiler.region import KernelSource
 from bcvm.compiler.runtime import runtime
+from bcvm.errors import CompileError
 
 
 class Kernel:
@@ -37,14 +38,25 @@ class KernelTable:
                 source = make()
                 found = self._by_content.get(source.key)
                 if found is None:
-                    code = loader.load(llvm.compile_ir(source.ir))
+                    code = self._code(source)
                     slots = runtime().slots
                     slot = slots.take()
                     slots.set(slot, code.address(source.name))
-                    self.compiled += 1
                     found = self._by_content[source.key] = Kernel(source, slot, code)
                 self._by_key[key] = found
             return found
+
+    def _code(self, source: KernelSource) -> loader.LoadedCode:
+        kept = disk.read(source)
+        if kept is not None:
+            try:
+                return loader.load(kept)
+            except CompileError:
+                pass  # not an object this loader takes: compiled again below
+        made = llvm.compile_ir(source.ir)
+        self.compiled += 1
+        disk.write(source, made)
+        return loader.load(made)
 
     def acquire(self, keys: list[Any]) -> list[Kernel]:
         """Count a new user of the kernels of these keys."""

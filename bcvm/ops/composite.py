@@ -186,7 +186,10 @@ def _logsumexp_build(b: Any, x: Any, axis: Any, keepdims: bool = False) -> Any:
     m = b.op("max", w, axis=axis, keepdims=True)
     m = b.op("where", b.op("isfinite", m), m, b.cast(0, b.dtype(w)))
     total = b.op("add", b.op("log", b.op("sum", b.op("exp", b.op("sub", w, m)), axis=axis, keepdims=True)), m)
-    return narrowed(b, total if keepdims or not axis else b.op("squeeze", total, axis=tuple(axis)), dtype)
+    if axis and not keepdims:
+        total = b.op("squeeze", total, axis=tuple(axis))
+        total = total if b.rank(total) else b.op("pos", total)  # of rank 0 a number, as ops give it, not a view
+    return narrowed(b, total, dtype)
 
 
 _ROWS = s.fixed((((3, 17),), {"axis": (1,)}), (((3, 17),), {"axis": (0,)}), (((2, 3, 4),), {"axis": (1,)}), (((40,),), {"axis": (0,)}),

@@ -186,6 +186,25 @@ def test_one_element_per_row_stays_so_where_rows_are_short() -> None:
         np.testing.assert_allclose(p(x_, y_)[1], x_ + 2 * y_.sum(1, keepdims=True), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("rank", [1, 2])
+def test_a_reduction_of_everything_is_fused_with_what_uses_it(rank: int) -> None:
+    b = Build()
+    x = b.array("float32", rank)
+    axes = tuple(range(rank))
+    e = b.op("exp", b.op("sub", x, b.op("max", x, axis=axes)))
+    s = b.op("sum", e, axis=axes)
+    b.ret(b.op("truediv", e, s), s)
+    p = Program_(b.graph)
+    assert len(p.compiled.regions) == 1
+    for shape in ((7, 3), (1, 1), (40, 2)):
+        v = floats(*(2 * n for n in shape[:rank]))
+        for data in (v, v[::2], v.T):
+            e_ = np.exp(data - data.max())
+            got = p(data)
+            np.testing.assert_allclose(got[0], e_ / e_.sum(), rtol=1e-5)
+            np.testing.assert_allclose(got[1], e_.sum(), rtol=1e-5)
+
+
 def test_column_reduction_feeds_full_values() -> None:
     b = Build()
     x = b.array("float64", 2)
