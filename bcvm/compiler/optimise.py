@@ -210,7 +210,7 @@ def _replace_in_ends(graph: Graph, replaced: dict[Value, Value]) -> None:
     def state(s: State | None) -> None:
         if s is not None and id(s) not in done:
             done.add(id(s))
-            s.levels = tuple(Level(v.bound, v.pc, tuple(map(tree, v.locals)), tuple(map(tree, v.stack))) for v in s.levels)
+            s.levels = tuple(Level(v.bound, v.pc, tuple(map(tree, v.locals)), tuple(map(tree, v.stack)), tuple((n, by, tree(t)) for n, by, t in v.symbols)) for v in s.levels)
 
     for block in graph.blocks:
         state(block.state)

@@ -16,7 +16,7 @@ from bcvm.compiler.kernels import operands
 from bcvm.errors import CompileError
 
 KERNEL_SLOTS = 1 << 20
-_OWN = ("alloc", "retain", "release", "collapse", "new_array", "view_array", "move1", "move2", "move4", "move8")
+_OWN = ("alloc", "retain", "release", "collapse", "new_array", "view_array", "run_long", "move1", "move2", "move4", "move8")
 # Indices into NumPy's C API table; the same in NumPy 1 and 2 (__multiarray_api.h).
 _ARRAY_API = {"array_type": 2, "PyArray_DescrFromType": 45, "PyArray_Scalar": 60, "PyArray_New": 93, "PyArray_SetBaseObject": 282}
 
@@ -98,7 +98,7 @@ class Runtime:
         self.table_address, self.interrupt_address, self._pool_address = ctypes.addressof(self._table), at, at + 8
         libc, libm = ctypes.CDLL(None), ctypes.CDLL("libm.so.6")
         addresses = {name: address_of(getattr(libc, name)) for name in ("malloc", "free", "madvise", "memcpy", "memset")}
-        addresses |= {name: python_api(name) for name in ("Py_IncRef", "Py_DecRef", "PyErr_Clear")}
+        addresses |= {name: python_api(name) for name in ("Py_IncRef", "Py_DecRef", "PyErr_Clear", "PyEval_SaveThread", "PyEval_RestoreThread")}
         text = runtime_ir.module({
             **addresses, **self.numpy, "table": self.table_address, "kernels": self.slots.address, "interrupt": at, "pool": at + 8,
             "old_handler": at + 16, "counters": ctypes.addressof(self._counters)})

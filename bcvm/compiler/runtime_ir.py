@@ -5,7 +5,7 @@ from bcvm.compiler import abi, arena_ir
 
 
 def module(addresses: dict[str, int]) -> str:
-    """addresses: malloc, free, madvise, Py_IncRef, Py_DecRef, PyErr_Clear, PyArray_New, PyArray_SetBaseObject, array_type,
+    """addresses: malloc, free, madvise, Py_IncRef, Py_DecRef, PyErr_Clear, PyEval_SaveThread, PyEval_RestoreThread, PyArray_New, PyArray_SetBaseObject, array_type,
     table, kernels, interrupt, counters, pool (a word: head of the list of idle contexts)."""
 
     def at(name: str) -> str:
@@ -111,6 +111,17 @@ cleared:
   br label %lead
 out:
   ret void
+}}
+
+; ---- kernels that run for long
+
+define i32 @run_long(ptr %ctx, ptr %operands, ptr %sizes, i64 %lo, i64 %hi) {{
+  %at = getelementptr i64, ptr %ctx, i64 {abi.CTX_LONG}
+  %kernel = load ptr, ptr %at
+  %thread = call ptr {at("PyEval_SaveThread")}()
+  %code = call i32 %kernel(ptr %ctx, ptr %operands, ptr %sizes, i64 %lo, i64 %hi)
+  call void {at("PyEval_RestoreThread")}(ptr %thread)
+  ret i32 %code
 }}
 
 ; ---- arrays

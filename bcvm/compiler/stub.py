@@ -112,20 +112,21 @@ def input_words(inputs: Sequence[Input]) -> int:
 
 
 def prepare(graph: Graph, call: Call, sources: Sequence[Source], result: Tree, *, driver: str | int, resume: Callable[..., Any],
-            out_words: int, driver_counters: int = 8) -> Stub:
+            out_words: int, driver_counters: int = 8, hold: bool = False) -> Stub:
     """The entry stub of `graph` for one way to pass arguments.
 
     sources: per parameter (Path root ('arg', i)), from `bind`. result: the tree the driver returns (Return.tree).
     driver: '@name' of a function in the same module (the caller joins the texts), or an address.
     resume(exit_id, in_address, out_address): called when the driver left at exit_id; returns the call's result.
-    out_words: words of `out`, enough for the result and every exit. Unsupported: a guard or result without a native form.
+    hold: other threads may run during the call, as in kernels that release the interpreter lock: what was read from containers and cells
+    is held by reference. out_words: words of `out`, enough for the result and every exit. Unsupported: a guard or result without a native form.
     """
     def writer(runs_python: bool) -> _Writer:
         return _Writer(graph, call, sources, result, driver, resume, out_words, driver_counters, runs_python)
 
-    first = writer(False)
+    first = writer(hold)
     made = first.write()
-    return writer(True).write() if first.ran_python else made
+    return writer(True).write() if first.ran_python and not hold else made
 
 
 class _Writer:
@@ -347,7 +348,7 @@ class _Writer:
         raise Unsupported(f"cannot read {path} natively")
 
     def _borrowed(self, value: str) -> Place:
-        """A reference that something else owns, which Python code run by later reads could change."""
+        """A reference that something else owns, which Python code run by later reads, or another thread, could change."""
         place = Place(value)
         if self.runs_python:
             self._hold(value, new=False)

@@ -29,6 +29,8 @@ def _from_text(text: str) -> str:
         return ""
     if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != text:
         return _from_text(node.value)  # a text annotation where all annotations are text
+    if isinstance(node, ast.BinOp):  # Tensor["B"] | None
+        return _from_text(ast.unparse(node.left)) or _from_text(ast.unparse(node.right))
     if not isinstance(node, ast.Subscript):
         return ""
     name = node.value.attr if isinstance(node.value, ast.Attribute) else node.value.id if isinstance(node.value, ast.Name) else ""

@@ -66,6 +66,7 @@ from bcvm.ops.functions import (  # noqa: F401
 def __getattr__(name: str) -> Any:
     """A function for any op of the table, users' own included; made once."""
     if name in OPS:
+        function_bindings.by_position(name)
         return globals().setdefault(name, public(OPS[name]))
     raise AttributeError(f"module 'bcvm.ops' has no attribute {name!r}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from bcvm.ops.arguments import pad_pairs, padding4, pair
-from bcvm.ops.definition import OPS, ScalarExpr, binds
+from bcvm.ops.definition import BINDINGS, OPS, ScalarExpr, binds
 from bcvm.shapes.dim import Dim, maximum, product
 
 # -- shared with the bindings of other libraries
@@ -83,17 +83,19 @@ def broadcast_bias(b: Any, y: Any, bias: Any) -> Any:
     return b.op("bias_add", y, bias)
 
 
-# -- elementwise: operands by position, attributes by keyword
+# -- operands by position, attributes by keyword
 
-def _elementwise(name: str) -> None:
+def by_position(name: str) -> None:
+    """Bind the function that an op without one of its own gets (functions.public)."""
     def binding(b: Any, *operands: Any, **attrs: Any) -> Any:
         return b.op(name, *operands, **{k: const(b, v) for k, v in attrs.items()})
-    binds(f"bcvm.ops.{name}")(binding)
+    if f"bcvm.ops.{name}" not in BINDINGS.get("bcvm", {}):
+        binds(f"bcvm.ops.{name}")(binding)
 
 
 for _name, _op in list(OPS.items()):
     if (isinstance(_op.form, ScalarExpr) and not _op.attrs) or _name in ("sum_to", "bias_add", "cast_fp16", "matmul"):
-        _elementwise(_name)
+        by_position(_name)
 
 
 @binds("bcvm.ops.gelu")

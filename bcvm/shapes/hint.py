@@ -165,6 +165,11 @@ class HintAnnotation:
     def hint(self) -> Hint:
         return parse_hint(self.text)
 
+    @property
+    def hint_text(self) -> str:
+        """What the frontend looks for on an annotation."""
+        return self.text
+
     def __or__(self, other: Any) -> HintAnnotation:
         return HintAnnotation(self.text, self.optional or other is None or other is type(None))
 

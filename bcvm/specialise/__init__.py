@@ -28,9 +28,11 @@ def specialise_call(bound: BoundProgram, args: Sequence[Any], keywords: Sequence
 
 
 def specialise_continuation(bound: BoundProgram, pc: int, locals_: Sequence[Any], stack: Sequence[Any], iterators: Sequence[int], unset: Any,
-                            program_of: Callable[[Any], BoundProgram], leave_at: list[int] | None = None) -> Graph:
+                            program_of: Callable[[Any], BoundProgram], leave_at: list[int] | None = None,
+                            symbols: Sequence[tuple[str, str]] = (), sizes: Sequence[int] = ()) -> Graph:
     """The graph of the rest of an activation from instruction pc. Argument i is the i-th of the locals, then of the stack; `unset` marks unset
-    locals. `iterators`: positions on the stack that hold an iterator over a range, given as three numbers: next item, stop, step."""
+    locals. `iterators`: positions on the stack that hold an iterator over a range, given as three numbers: next item, stop, step.
+    symbols: names that hints have given to sizes so far, each with what says so; the sizes follow as arguments."""
     def frame(m: Machine) -> Frame:
         trees: list[Tree] = []
         for i, value in enumerate([*locals_, *stack]):
@@ -49,7 +51,8 @@ def specialise_continuation(bound: BoundProgram, pc: int, locals_: Sequence[Any]
                 del flat[:3]
             else:
                 on_stack.append(flat.pop(0))
-        return Frame(bound, pc, trees[:len(locals_)], on_stack)
+        named = {n: (by, m.resolver.wrap(size, Path(Root("arg", len(trees) + i)), n)) for i, ((n, by), size) in enumerate(zip(symbols, sizes, strict=True))}
+        return Frame(bound, pc, trees[:len(locals_)], on_stack, symbols=named)
     return _specialise(bound, frame, program_of, leave_at)
 
 

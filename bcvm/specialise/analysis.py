@@ -29,7 +29,7 @@ def analyse(program: Program) -> Analysis:
     if _cache.get(key) is not program:
         _results[key] = _analyse(program)
         _cache[key] = program
-        weakref.finalize(program, _results.pop, key, None)
+        weakref.finalize(program, _results.pop, key, None).atexit = False
     return _results[key]
 
 

@@ -7,14 +7,16 @@ from bcvm.errors import Unsupported
 from bcvm.shapes.dim import Atom, Dim
 from bcvm.shapes.hint import parse_hint
 from bcvm.specialise.ssa import Tree, Value
-from bcvm.specialise.types import Tensor
+from bcvm.specialise.types import Const, Tensor
 
 if TYPE_CHECKING:
     from bcvm.specialise.machine import Frame, Machine
 
 
-def check_hint(m: "Machine", frame: "Frame", tree: Tree, text: str) -> None:
-    """Check a tensor against a hint, binding the hint's symbols in this activation."""
+def check_hint(m: "Machine", frame: "Frame", tree: Tree, text: str, what: str, of: str) -> None:
+    """Check a tensor against a hint, binding the hint's symbols in this activation. what, of: `argument` and its name."""
+    if isinstance(tree, Const) and tree.value is None and what == "argument" and frame.bound.defaults.get(of, m) is None:
+        return  # an argument that is left out
     if not (isinstance(tree, Value) and isinstance(tree.type, Tensor)):
         raise Unsupported(f"hint {text} on something that is not a tensor")
     dims = tree.type.dims
@@ -22,16 +24,16 @@ def check_hint(m: "Machine", frame: "Frame", tree: Tree, text: str) -> None:
     if want is None:
         raise Unsupported(f"rank {len(dims)} against hint {text}")
     later = []
-    for have, expected in zip(dims, want, strict=True):
+    for i, (have, expected) in enumerate(zip(dims, want, strict=True)):
         if expected is None:
             continue
         name = symbol_name(expected)
         if name is not None and name not in frame.symbols:
-            frame.symbols = {**frame.symbols, name: have}
+            frame.symbols = {**frame.symbols, name: (f"{what} {of!r}, dim {i}", m.builder.int_of(have))}
         else:
             later.append((have, expected))
     for have, expected in later:
-        value = substitute(expected, frame.symbols)
+        value = substitute(expected, {n: m.builder.dim_of(size) for n, (_, size) in frame.symbols.items()})
         if value is None:
             raise Unsupported(f"hint {text}: a symbol is not defined by itself")
         if value is have:

@@ -56,7 +56,7 @@ def load_tensor(m: Machine, f: Frame, local: int, hint: int) -> None:
     if tree is None:
         raise Unsupported("unset local")
     if hint:
-        check_hint(m, f, tree, f.bound.program.hints[hint])
+        check_hint(m, f, tree, f.bound.program.hints[hint], "argument" if local < len(f.bound.program.params) else "variable", f.bound.program.locals[local])
     f.stack.append(tree)
 
 
@@ -299,7 +299,7 @@ def return_(m: Machine, f: Frame) -> None:
     value = f.stack[-1]
     program = f.bound.program
     if program.return_hint:
-        check_hint(m, f, value, program.hints[program.return_hint])
+        check_hint(m, f, value, program.hints[program.return_hint], "result", "return")
     if len(m.frames) == 1:
         f.locals = [None] * len(f.locals)
         f.stack = [value]

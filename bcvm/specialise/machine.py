@@ -48,14 +48,15 @@ NAMED_WEIGHT = 5        # atoms of a dim beyond which it gets a name of its own
 
 @dataclass(eq=False)
 class Frame:
-    """An abstract activation. unroll: (loop start, iteration) of the loops that are being unrolled around pc."""
+    """An abstract activation. unroll: (loop start, iteration) of the loops that are being unrolled around pc. symbols: sizes that hints have
+    named, with what says so."""
 
     bound: BoundProgram
     pc: int
     locals: list[Tree]
     stack: list[Tree]
     unroll: tuple[tuple[int, int], ...] = ()
-    symbols: dict[str, Dim] = field(default_factory=dict)
+    symbols: dict[str, tuple[str, Tree]] = field(default_factory=dict)
 
     @property
     def analysis(self) -> Analysis:
@@ -164,7 +165,8 @@ class Machine:
         return block
 
     def state_of(self, frames: Frames) -> State:
-        return State(tuple(Level(f.bound, f.pc + (0 if f is frames[-1] else 1), tuple(f.locals), tuple(f.stack)) for f in frames))
+        return State(tuple(Level(f.bound, f.pc + (0 if f is frames[-1] else 1), tuple(f.locals), tuple(f.stack),
+                                 tuple((name, *size) for name, size in f.symbols.items()) if f.bound.program.return_hint else ()) for f in frames))
 
     # -- the walk
     def run(self, frames: Frames) -> Graph:

@@ -45,6 +45,9 @@ def apply(m: "Machine", name: str, args: list[Tree]) -> Tree:
         return aggregates(m, name, args)
     tensors = [a for a in args if isinstance(a, Value) and isinstance(a.type, Tensor)]
     if not tensors:
+        if name in ("eq", "ne") and any(isinstance(a, Const) and (a.value is None or type(a.value) in (str, bytes)) for a in args) and all(
+                isinstance(a, Const) and type(a.value) in _PLAIN or m.builder.is_scalar(a) for a in args):
+            return Const(name == "ne")  # a number and something that is none
         if all(m.builder.is_scalar(a) for a in args):
             return m.builder.scalar(_SCALAR_NAMES.get(name, name), *args)
         raise Unsupported(f"{name} of {' and '.join(m.builder.describe(a) for a in args)}")

@@ -93,12 +93,17 @@ def leaves(tree: Any) -> Iterator[Value]:
 
 @dataclass(eq=False)
 class Level:
-    """One activation at a safe point: `pc` is the next instruction; stack and locals are trees."""
+    """One activation at a safe point: `pc` is the next instruction; stack and locals are trees. symbols: the sizes that hints have named
+    so far and later hints may read: name -> (what says so, int)."""
 
     bound: BoundProgram
     pc: int
     locals: tuple[Tree, ...]
     stack: tuple[Tree, ...]
+    symbols: tuple[tuple[str, str, Tree], ...] = ()
+
+    def trees(self) -> tuple[Tree, ...]:
+        return self.locals + self.stack + tuple(t for _, _, t in self.symbols)
 
 
 @dataclass(eq=False)
@@ -108,7 +113,7 @@ class State:
     levels: tuple[Level, ...]
 
     def values(self) -> list[Value]:
-        return [v for level in self.levels for tree in level.locals + level.stack for v in leaves(tree)]
+        return [v for level in self.levels for tree in level.trees() for v in leaves(tree)]
 
 
 @dataclass(eq=False)

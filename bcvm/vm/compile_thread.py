@@ -68,10 +68,13 @@ class CompileThread:
         self.submit(run)
         return done.wait(timeout)
 
+    def is_current(self) -> bool:
+        return threading.current_thread() is self._thread
+
     def idle(self, timeout: float | None = None) -> bool:
         """Wait until every job submitted so far has run."""
         with self._wake:
-            if self._garbage:
+            if self._jobs or self._garbage:
                 if self._thread is None and not self._stopping:
                     self._start()
                 self._wake.notify_all()

@@ -66,14 +66,15 @@ class Continuations:
 
     def _enter(self, frame: Frame, threshold: int) -> tuple[bool, Any] | None:
         pattern = tuple(i for i, v in enumerate(frame.stack) if type(v) is _RANGE_ITERATOR)
-        place = (frame.bound, frame.pc, pattern)
+        symbols = symbols_of(frame)
+        place = (frame.bound, frame.pc, pattern, symbols)
         site = self._sites.get(place)
         if site is None:
             self._passes[place] += 1
             if self._passes[place] < threshold or len(self._sites) >= MAX_SITES:
                 return None
-            site = self._sites[place] = make_site(self.owner, frame.bound, frame.pc, pattern)
-        result = site.target(*flat_values(frame, pattern))
+            site = self._sites[place] = make_site(self.owner, frame.bound, frame.pc, pattern, symbols)
+        result = site.target(*flat_values(frame, pattern), *(frame.resolver.table[name] for name, _ in symbols))
         if result is MISS:
             return None
         if type(result) is not Resume:
@@ -106,14 +107,22 @@ def flat_values(frame: Frame, pattern: tuple[int, ...]) -> list[Any]:
     return values
 
 
-def make_site(owner: "Function", bound: BoundProgram, pc: int, pattern: tuple[int, ...]) -> Site:
+def symbols_of(frame: Frame) -> tuple[tuple[str, str], ...]:
+    """The sizes that hints have named and that the hint on the result may read."""
+    if frame.resolver is None or not frame.bound.program.return_hint:
+        return ()
+    return tuple((name, frame.resolver.table.definition(name).by) for name in frame.resolver.table)
+
+
+def make_site(owner: "Function", bound: BoundProgram, pc: int, pattern: tuple[int, ...], symbols: tuple[tuple[str, str], ...]) -> Site:
     target = continuation_type()()
-    site = Site(owner, bound, pc, target, pattern)
+    site = Site(owner, bound, pc, target, pattern, symbols)
 
     def slow(*values: Any) -> Any:
         key = call_key(values)
-        if site.wants(key):
-            thread.submit(site.ask(key, values, ()))
+        job = site.ask(key, values, ()) if site.wants(key) else None
+        if job is not None:
+            thread.submit(job)
         return MISS
 
     entry.initialise(target, slow)

@@ -36,6 +36,13 @@ class Frame:
         self.globals = bound.globals
         self.resolver: Any = None  # sizes named by hints, once there is one
 
+    def name_size(self, name: str, size: int, by: str) -> None:
+        """A hint has named a size, as `by` says."""
+        from bcvm.shapes.resolver import SymbolicResolver
+        if self.resolver is None:
+            self.resolver = SymbolicResolver()
+        self.resolver.table.set(name, size, by)
+
     def check(self, what: str, name: str, hint: str, value: Any) -> None:
         """A hint on an argument or on the result; ShapeError if the value is no tensor or its shape does not fit."""
         from bcvm.shapes.resolver import SymbolicResolver

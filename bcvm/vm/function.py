@@ -68,11 +68,16 @@ class Function:
         values = (*args, *kwargs.values())
         key = call_key(values, names)
         site = self.site
-        if not site.wants(key):
+        job = site.ask(key, values, names) if site.wants(key) else None
+        if job is None:
             thread.ensure()
+            running = site.pending.get(key)
+            if settings.tier == "full" and running is not None and not thread.is_current():
+                running.wait()  # another thread asked first
+                if key not in site.failed:
+                    return site.target(*args, **kwargs)
             self.fallbacks[site.reason(key)] += 1
             return self.interpret(args, kwargs)
-        job = site.ask(key, values, names)
         if settings.background and settings.tier == "auto":
             self.fallbacks["first call"] += 1
             try:
@@ -182,8 +187,9 @@ def _warmup(function: Function, *examples: tuple[Any, ...]) -> None:
         if not isinstance(example, tuple):
             raise TypeError(f"warmup takes tuples of arguments, not {type(example).__name__}")
         key = call_key(example)
-        if function.site.wants(key):
-            thread.call(function.site.ask(key, example, ()))
+        job = function.site.ask(key, example, ())
+        if job is not None:
+            thread.call(job)
     thread.idle()
 
 

@@ -6,6 +6,7 @@ is published by one store of its address, and what it refers to never changes af
 """
 from __future__ import annotations
 
+import threading
 import time
 import weakref
 from collections import Counter
@@ -36,22 +37,24 @@ LEAVE_AT = [-1]  # test mode (option `exits`): the number of the safe point wher
 class Specialisation:
     """Native code for one type key, with what tools want to know about it."""
 
-    def __init__(self, key: Any, graph: Graph, code: "NativeCode", ms: dict[str, float]) -> None:
-        self.key, self.graph, self.code, self.ms = key, graph, code, ms
+    def __init__(self, key: Any, graph: Graph, code: "NativeCode", ms: dict[str, float], admits: Any) -> None:
+        self.key, self.graph, self.code, self.ms, self.admits = key, graph, code, ms, admits
         self.freer = code.freer()
         self.exits: Counter[str] = Counter()
 
 
 class Site:
     """Specialisations of one place. `target`: the callable whose entry they are. pc None: the start of a call. iterators: which values of
-    the stack are iterators over ranges, passed as three numbers."""
+    the stack are iterators over ranges, passed as three numbers. symbols: names of sizes that are passed behind the stack, with what says so."""
 
-    def __init__(self, owner: "Function", bound: BoundProgram, pc: int | None, target: Any, iterators: tuple[int, ...] = ()) -> None:
-        self.owner, self.bound, self.pc, self.target, self.iterators = owner, bound, pc, target, iterators
+    def __init__(self, owner: "Function", bound: BoundProgram, pc: int | None, target: Any, iterators: tuple[int, ...] = (),
+                 symbols: tuple[tuple[str, str], ...] = ()) -> None:
+        self.owner, self.bound, self.pc, self.target, self.iterators, self.symbols = owner, bound, pc, target, iterators, symbols
         self.specialisations: list[Specialisation] = []
         self.asked: Counter[Any] = Counter()  # compilations asked for, by key
-        self.pending: set[Any] = set()
+        self.pending: dict[Any, threading.Event] = {}  # set when the compilation has ended
         self.failed: dict[Any, str] = {}
+        self._lock = threading.Lock()
         self.published: Counter[Any] = Counter()  # specialisations ever, by key
         self.past_calls = 0                       # native calls in code that was evicted
         self._freers: list[Callable[[], bool]] = []
@@ -73,10 +76,13 @@ class Site:
             return "too many specialisations"
         return "guards" if self.asked[key] else "first call"
 
-    def ask(self, key: Any, args: Sequence[Any], names: tuple[str, ...]) -> Any:
-        """Note that a compilation for these arguments was asked for; returns the job."""
-        self.asked[key] += 1
-        self.pending.add(key)
+    def ask(self, key: Any, args: Sequence[Any], names: tuple[str, ...]) -> Callable[[], None] | None:
+        """Note that a compilation for these arguments was asked for; returns the job. None: it is not wanted."""
+        with self._lock:
+            if not self.wants(key):
+                return None
+            self.asked[key] += 1
+            self.pending[key] = threading.Event()
         return lambda: self._compile(key, args, names)
 
     def _compile(self, key: Any, args: Sequence[Any], names: tuple[str, ...]) -> None:
@@ -84,9 +90,11 @@ class Site:
         start = time.perf_counter()
         try:
             try:
-                made: Specialisation | str = self._make(key, args, names, start)
+                made: Specialisation | str | None = self._make(key, args, names, start)
             except Unsupported as e:
                 made = f"unsupported: {e.reason}"
+            if made is None:
+                return  # there is such code already: it was published after the call had missed it
             if isinstance(made, str):
                 self.failed[key] = made
                 self.owner.fell_back(made)
@@ -96,9 +104,9 @@ class Site:
             self.failed[key] = f"{type(e).__name__}: {e}"
             self.owner.compile_failed(key, e)
         finally:
-            self.pending.discard(key)
+            self.pending.pop(key).set()
 
-    def _make(self, key: Any, args: Sequence[Any], names: tuple[str, ...], start: float) -> Specialisation | str:
+    def _make(self, key: Any, args: Sequence[Any], names: tuple[str, ...], start: float) -> Specialisation | str | None:
         from bcvm.compiler import native
         program_of = self.owner.program_of
         leave_at = LEAVE_AT if self.owner.settings().exits != "none" else None
@@ -106,18 +114,22 @@ class Site:
             graph = specialise_call(self.bound, args, names, program_of, leave_at, self.owner.receiver)
         else:
             n = len(self.bound.program.locals)
-            graph = specialise_continuation(self.bound, self.pc, args[:n], args[n:], self.iterators, UNSET, program_of, leave_at)
+            end = len(args) - len(self.symbols)
+            graph = specialise_continuation(self.bound, self.pc, args[:n], args[n:end], self.iterators, UNSET, program_of, leave_at, self.symbols, args[end:])
         specialised = time.perf_counter()
         listener.send("specialise", function=self.owner, key=key, ms=(specialised - start) * 1e3)
         if not worthwhile(graph):
             why = next((b.end.reason for b in graph.blocks if isinstance(b.end, Exit)), "nothing to run natively")
             return why
+        admits = admission(graph)
+        if self.asked[key] == 1 and any(s.admits == admits for s in self.specialisations):
+            return None
         successor = entry.get_entry(self.target)
         code = native.build(graph, len(args), names, successor, self.owner.resume_for(self, key))
         graph.forget_examples()
         ms = {"Shape": (specialised - start) * 1e3, **code.ms}
         listener.send("compile", function=self.owner, ms=(time.perf_counter() - start) * 1e3, bytes=code.size)
-        return Specialisation(key, graph, code, ms)
+        return Specialisation(key, graph, code, ms, admits)
 
     def _publish(self, made: Specialisation) -> None:
         self.published[made.key] += 1
@@ -144,6 +156,12 @@ class Site:
         self._freers.remove(made.freer)
         thread.discard([made.freer])
         return True
+
+
+def admission(graph: Graph) -> Any:
+    """What decides whether a call is admitted: guards and the types of inputs. Of the same program with the same ones, the same graph is made."""
+    guards = frozenset((g.how, str(g.path), g.value if g.how in ("length", "keys", "absent") else id(g.value)) for g in graph.guards)
+    return guards, frozenset((str(i.path), i.value.type.key()) for i in graph.inputs)
 
 
 def worthwhile(graph: Graph) -> bool:

@@ -49,4 +49,10 @@ def frames_of(state: State, values: list[Any]) -> list[Frame]:
             return dict(zip(items[::2], items[1::2]))
         return {"tuple": tuple, "list": list}[tree.kind](items) if tree.kind in ("tuple", "list") else {"slice": slice, "range": range}[tree.kind](*items)
 
-    return [Frame(level.bound, level.pc, [build(t) for t in level.locals], [build(t) for t in level.stack]) for level in state.levels]
+    frames = []
+    for level in state.levels:
+        frame = Frame(level.bound, level.pc, [build(t) for t in level.locals], [build(t) for t in level.stack])
+        for name, by, tree in level.symbols:
+            frame.name_size(name, build(tree), by)
+        frames.append(frame)
+    return frames

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bcvm.compiler import abi
 from bcvm.compiler.driver import dims, memory, states
 from bcvm.compiler.driver.values import Driver, TensorRep, contiguous_strides
 from bcvm.compiler.region import RegionInput, RegionOutput, RegionSpec, Step
@@ -62,10 +63,20 @@ def write_operands(d: Driver, operands: Sequence[Operand], sizes: Sequence[str])
     return "%scratch", memory.size_words(d, sizes, at)
 
 
-def run(d: Driver, slot: int, operands: str, sizes: str) -> str:
-    """Run a kernel over all its work; its code, an i32."""
-    kernel = d.e.load("%kernels", slot, "ptr")
-    return d.e.op(f"call i32 {kernel}(ptr %ctx, ptr {operands}, ptr {sizes}, i64 0, i64 -1)")
+LONG_NS = 50_000            # predicted work beyond which other threads may run meanwhile
+STEP_NS = 0.15              # of a step of a region, per element: in between arithmetic from cache and math functions or memory
+LIBRARY_NS_PER_FLOP = 0.01
+
+
+def run(d: Driver, slot: int, operands: str, sizes: str, work: str, limit: int) -> str:
+    """Run a kernel over all its work; its code, an i32. Python's interpreter lock is released where `work` is over `limit`."""
+    e = d.e
+    kernel = e.load("%kernels", slot, "ptr")
+    long = e.compare("sgt", work, str(limit))
+    if long != "false":
+        e.store(kernel, "%ctx", abi.CTX_LONG, "ptr")
+        kernel = e.select(long, e.load("%table", abi.INDEX["run_long"], "ptr"), kernel, "ptr")
+    return e.op(f"call i32 {kernel}(ptr %ctx, ptr {operands}, ptr {sizes}, i64 0, i64 -1)")
 
 
 def call(d: Driver, spec: RegionSpec, operands: Sequence[Operand], sizes: Sequence[str]) -> None:
@@ -77,7 +88,10 @@ def call(d: Driver, spec: RegionSpec, operands: Sequence[Operand], sizes: Sequen
     one_per_row = any(i.splat and any(s != "0" for s in strides) for i, (_, strides) in zip(spec.inputs, operands, strict=False))
     if spec.rank > 1 and spec.kind == "row" and not one_per_row and not _reduces(spec):
         e.call("collapse", block, place, str(len(operands)), str(spec.rank))
-    code = run(d, slot, block, place)
+    elements = "1"
+    for size in sizes:
+        elements = e.mul(elements, size)
+    code = run(d, slot, block, place, elements, int(LONG_NS / (STEP_NS * (1 + len(spec.steps)))))
     e.leave_if(e.op(f"icmp ne i32 {code}, 0"), states.memory_label(d))
 
 
@@ -209,14 +223,14 @@ def _mergeable(d: Driver, step: RegionCall, value: Value, rep: TensorRep, stride
     if rep.contiguous and all(axis >= shift and own[axis - shift] is space[axis] for axis in range(first, last)):
         return rep, strides
     e = d.e
-    # From the last axis outwards: `count` elements, `step` apart; axes of size 1 have any stride.
-    ok, count, step = "true", sizes[last - 1], strides[last - 1]
+    # From the last axis outwards: `count` elements, `apart` bytes from one to the next; axes of size 1 have any stride.
+    ok, count, apart = "true", sizes[last - 1], strides[last - 1]
     for axis in range(last - 2, first - 1, -1):
         single = e.compare("eq", count, "1")
-        follows = e.compare("eq", strides[axis], e.mul(step, count))
+        follows = e.compare("eq", strides[axis], e.mul(apart, count))
         ok = e.both(ok, e.either(e.either(single, follows), e.compare("eq", sizes[axis], "1")))
-        step, count = e.select(single, strides[axis], step), e.mul(count, sizes[axis])
-    given, strides = strides, [*strides[:last - 1], step, *strides[last:]]
+        apart, count = e.select(single, strides[axis], apart), e.mul(count, sizes[axis])
+    given, strides = strides, [*strides[:last - 1], apart, *strides[last:]]
     if ok == "true":
         return rep, strides
     go, copy, done = e.label, e.new_label("copy"), e.new_label("merged")

@@ -73,7 +73,9 @@ def _kernel(d: Driver, node: Node, name: str) -> None:
     kernel = call.kernel
     slot = kernels_call.request_kernel(d, kernels_call.LibraryKey(name, kernel.key), lambda: kernel)
     place, words = kernels_call.write_operands(d, operands, sizes)
-    code = kernels_call.run(d, slot, place, words)
+    cost = node.attrs["op"].cost
+    flops = cost(*(dims_of(v) for v in node.operands), **attrs)[0] if cost is not None else dim(1)
+    code = kernels_call.run(d, slot, place, words, dims.value(e, dim(flops)), int(kernels_call.LONG_NS / kernels_call.LIBRARY_NS_PER_FLOP))
     failed = states.memory_label(d) if node.state is None else states.failure_label(d, node.state, code, library.REFUSED)
     e.leave_if(e.op(f"icmp ne i32 {code}, 0"), failed)
 
