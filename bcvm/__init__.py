@@ -13,13 +13,12 @@ from bcvm.config import Options, clamp, config
 from bcvm.errors import BcvmError, BytecodeError, CompileError, ShapeError, SymbolicResolutionTimeout, VerifyError
 
 if TYPE_CHECKING:
-    from bcvm import cache as cache
     from bcvm import ops as ops
     from bcvm.bytecode.assembler import assemble as assemble
     from bcvm.bytecode.disassembler import disassemble as disassemble
     from bcvm.bytecode.verifier import verify as verify
-    from bcvm.frameworks import mindspore as mindspore
     from bcvm.shapes.hint import Tensor as Tensor
+    from bcvm.vm import cache as cache
     from bcvm.vm.function import jit as jit
     from bcvm.vm.function import load as load
 
@@ -30,10 +29,10 @@ _LAZY = {
     "jit": "bcvm.vm.function", "load": "bcvm.vm.function", "assemble": "bcvm.bytecode.assembler", "disassemble": "bcvm.bytecode.disassembler",
     "verify": "bcvm.bytecode.verifier", "Tensor": "bcvm.shapes.hint",
 }
-_MODULES = {"ops": "bcvm.ops", "cache": "bcvm.cache", "mindspore": "bcvm.frameworks.mindspore"}
+_MODULES = {"ops": "bcvm.ops", "cache": "bcvm.vm.cache"}
 
 __all__ = ["BcvmError", "BytecodeError", "CompileError", "Options", "ShapeError", "SymbolicResolutionTimeout", "Tensor", "VerifyError", "assemble",
-           "cache", "clamp", "config", "disassemble", "jit", "load", "mindspore", "ops", "verify"]
+           "cache", "clamp", "config", "disassemble", "jit", "load", "ops", "verify"]
 
 
 def __getattr__(name: str) -> Any:

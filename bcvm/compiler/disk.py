@@ -61,10 +61,8 @@ def _name(source: KernelSource) -> str:
 def _versions(target: Target) -> str:
     """All that the code of a kernel depends on besides its text."""
     import llvmlite
-
-    import bcvm
     table = [name for name, _ in abi.TABLE]
-    return f"{bcvm.__version__} {llvmlite.__version__} {target} {table} {abi.CTX_WORDS}"
+    return f"{llvmlite.__version__} {target} {table} {abi.CTX_WORDS}"
 
 
 @lru_cache(maxsize=8)

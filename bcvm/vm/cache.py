@@ -3,11 +3,13 @@ from __future__ import annotations
 
 import sys
 
+from bcvm.vm.code_cache import cache
+from bcvm.vm.compile_thread import thread
+
 
 def info() -> dict[str, int]:
     """specialisations: how many are kept, with their `bytes` of code and the `calls` that ran in them; evicted: how many went;
     kernels, kernel_bytes: shared kernels now; kernels_compiled: ever."""
-    from bcvm.vm.code_cache import cache
     out = cache.info()
     native = sys.modules.get("bcvm.compiler.table")
     kernels = native.table.info() if native is not None else {"kernels": 0, "bytes": 0, "compiled": 0}
@@ -16,6 +18,4 @@ def info() -> dict[str, int]:
 
 def clear() -> None:
     """Drop all native code; calls that are inside finish in it. The next calls are interpreted and compiled again."""
-    from bcvm.vm.code_cache import cache
-    from bcvm.vm.compile_thread import thread
     thread.call(cache.clear)
