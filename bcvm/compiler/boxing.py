@@ -222,10 +222,12 @@ class _Arrays:
         t, data, obj, base, sizes, strides = self.tensors[index]
         if obj:
             return _object(obj)
-        key = (data, base, sizes, strides, t.dtype, t.library, t.scalar)
+        key = (data, base, sizes, strides, t.dtype, t.library, t.scalar, t.readonly)
         found = self.objects.get(key)
         if found is None:
             array = self._array(t, data, base, sizes, strides)
+            if t.readonly:
+                array.flags.writeable = False
             found = array[()] if t.scalar else array if box is None else box(array, t)
             self.objects[key] = found
         return found

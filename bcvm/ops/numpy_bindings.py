@@ -394,7 +394,7 @@ def _repeat(b: Any, a: Any, repeats: Any, axis: Any = None) -> Any:
     b.require("le", Dim.const(0), n, "repeats may not be negative")
     dims = list(b.dims(x))
     wide = b.op("broadcast_to", b.op("expand_dims", x, axis=(on + 1,)), dims=tuple(dims[:on + 1] + [n] + dims[on + 1:]))
-    return b.reshape(wide, dims[:on] + [dims[on] * n] + dims[on + 1:])
+    return b.reshape(b.copy(wide), dims[:on] + [dims[on] * n] + dims[on + 1:])
 
 
 @binds("numpy.tile")
@@ -409,7 +409,7 @@ def tiled(b: Any, x: Any, reps: list[Any]) -> Any:
     reps = [Dim.const(1)] * (rank - len(reps)) + reps
     x = b.reshape(x, [v for d in dims for v in (Dim.const(1), d)])
     wide = b.op("broadcast_to", x, dims=tuple(v for r, d in zip(reps, dims, strict=False) for v in (r, d)))
-    return b.reshape(wide, [r * d for r, d in zip(reps, dims, strict=False)])
+    return b.reshape(b.copy(wide), [r * d for r, d in zip(reps, dims, strict=False)])
 
 
 # -- selection
@@ -513,14 +513,25 @@ binds("numpy.identity")(lambda b, n, dtype="float64", **more: _eye(b, n, None, 0
 # -- dtypes
 
 
-@binds("numpy.asarray", "numpy.ascontiguousarray", "numpy.array")
+@binds("numpy.asarray")
 def _asarray(b: Any, a: Any, dtype: Any = None, **more: Any) -> Any:
-    """Of a tensor only; np.array's copy cannot be told apart unless it is written to, so that runs in the interpreter."""
     unused(b, **more)
-    if not b.is_tensor(a) and not b.is_scalar(a):
-        return b.unsupported("an array from a list")
-    x = as_tensor(b, a)
-    return x if none(b, dtype) else b.cast(x, dtype_name(b, dtype))
+    if not b.is_tensor(a):
+        return b.unsupported("an array from other than an array")
+    x = a if none(b, dtype) else b.cast(a, dtype_name(b, dtype))
+    return x if b.rank(x) else b.reshape(x, ())  # of a NumPy scalar an array of rank 0
+
+
+@binds("numpy.array")
+def _array(b: Any, a: Any, dtype: Any = None, **more: Any) -> Any:
+    return _asarray(b, a, dtype, **more) if not none(b, dtype) and dtype_name(b, dtype) != b.dtype(a) else _asarray(b, copied(b, a))
+
+
+@binds("numpy.ascontiguousarray")
+def _contiguous(b: Any, a: Any, dtype: Any = None, **more: Any) -> Any:
+    """A reshape to the sizes that it has copies where it must; of rank 0 it is of rank 1."""
+    x = _asarray(b, a, dtype, **more)
+    return b.reshape(x, list(b.dims(x)) or [Dim.const(1)])
 
 
 def _scalar_type(name: str, dtype: str) -> None:
@@ -542,11 +553,12 @@ def _astype(b: Any, x: Any, dtype: Any, order: Any = "K", casting: Any = "unsafe
 
 def copied(b: Any, x: Any) -> Any:
     """A tensor of its own: what is written into it must not reach x."""
-    return b.op("pos", x) if b.dtype(x) != "bool" else b.op("or_", x, x)
+    return b.copy(x)
 
 
 binds("numpy.astype", method="astype")(_astype)
-binds("numpy.copy", method="copy")(lambda b, a, order="K", subok=False: copied(b, a))
+binds("numpy.copy")(lambda b, a, order="K", subok=False: _asarray(b, copied(b, a)))
+binds(method="copy", library="numpy")(lambda b, a, order="C": copied(b, a))
 
 
 @binds("numpy.shape")

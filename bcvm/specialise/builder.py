@@ -361,7 +361,8 @@ class Builder:
         assert isinstance(t, Tensor)
         scalar = t.library == "numpy" and not dims and kind == "slice" and attrs.pop("whole", False)
         attrs.pop("whole", None)
-        return self.m.emit("view", (v,), Tensor(t.library, t.dtype, tuple(dims), scalar), root=v, kind=kind, **attrs)
+        readonly = t.library == "numpy" and not scalar and (t.readonly or kind == "broadcast")
+        return self.m.emit("view", (v,), Tensor(t.library, t.dtype, tuple(dims), scalar, readonly=readonly), root=v, kind=kind, **attrs)
 
     def full(self, dims: Sequence[Any], value: Any, dtype: str) -> Value:
         sizes = [self._size(d) for d in dims]
@@ -384,7 +385,7 @@ class Builder:
     def copy(self, v: Value) -> Value:
         t = v.type
         assert isinstance(t, Tensor)
-        return self.m.emit("copy", (v,), Tensor(t.library, t.dtype, t.dims))
+        return self.m.emit("copy", (v,), Tensor(t.library, t.dtype, t.dims, t.scalar))
 
     def reshape(self, v: Any, dims: Sequence[Any]) -> Value:
         sizes = [self._size(d) for d in dims]

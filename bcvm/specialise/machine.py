@@ -7,9 +7,8 @@ what the loop assigns becomes parameters; the same header with other types is an
 from __future__ import annotations
 
 import heapq
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bcvm.bytecode.instructions import BY_OPCODE
@@ -125,7 +124,7 @@ class Machine:
     def emit(self, op: str, operands: tuple[Value, ...] = (), type: Type | None = None, /, *, root: Value | None = None, **attrs: Any) -> Value:
         """Append a node with one result (or none, when type is None; then the result must not be used). root: what a view is a view of."""
         if isinstance(type, Tensor) and any(weight(d) > NAMED_WEIGHT for d in type.dims):
-            type = Tensor(type.library, type.dtype, tuple(map(self.named, type.dims)), type.scalar)
+            type = replace(type, dims=tuple(map(self.named, type.dims)))
         key = (self.block.id, op, operands, tuple(attrs.items())) if op in ("scalar", "dim") else None
         if key in self.numbers:
             return self.numbers[key]
@@ -219,8 +218,6 @@ class Machine:
     def step(self, frame: Frame) -> None:
         from bcvm.specialise.instructions import EXECUTE
         self.tick += 1
-        if self.tick % 64 == 0:
-            time.sleep(0)  # the caller's thread gets the interpreter lock at once when it asks for it
         if self.n_nodes > NODE_BUDGET:
             return self.leave(frame, "the graph is too large")
         opcode, operands = frame.bound.program.code[frame.pc]
@@ -375,7 +372,7 @@ class Machine:
                     ds[0] if not force and all(d is ds[0] for d in ds) else Dim.symbol(f"p{n}_{i}", 0, SIZE_LIMIT)
                     for i, ds in enumerate(zip(*(v.type.dims for v in values)))  # type: ignore[union-attr]
                 )
-                t = Tensor(t.library, t.dtype, dims, t.scalar)
+                t = replace(t, dims=dims)
             value = self.new_value(t)
             if isinstance(t, Scalar) and t.kind == "int":
                 bounds = [v.dim.interval() if v.dim is not None else (-(1 << 62), 1 << 62) for v in values]

@@ -174,6 +174,8 @@ def store(m: "Machine", view: Value, value: Tree, same_kind: bool = False) -> No
     """Write value into the memory of view, broadcast and cast."""
     t = view.type
     assert isinstance(t, Tensor)
+    if t.readonly:
+        raise Unsupported("a store into a read-only view")
     b = m.builder
     if not b.is_tensor(value) and not b.is_scalar(value):
         raise Unsupported(f"storing {b.describe(value)} into a tensor")

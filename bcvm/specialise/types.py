@@ -10,7 +10,8 @@ from bcvm.shapes.dim import Dim
 @dataclass(frozen=True)
 class Tensor:
     """A tensor of a library ('numpy', 'mindspore'). `scalar`: rank 0 and, where it reaches Python, a NumPy scalar
-    object rather than a 0-d array. `layout`: a hint for kernel choice, never a promise: strides are read at run time."""
+    object rather than a 0-d array. `layout`: a hint for kernel choice, never a promise: strides are read at run time. `readonly`: a view that
+    NumPy hands out unwritable (broadcast_to), whatever the array is."""
 
     library: str
     dtype: str
@@ -18,13 +19,14 @@ class Tensor:
     scalar: bool = False
     layout: str = "strided"
     space: str = "host"
+    readonly: bool = False
 
     @property
     def rank(self) -> int:
         return len(self.dims)
 
     def key(self) -> Any:
-        return ("T", self.library, self.dtype, self.rank, self.scalar, self.space)
+        return ("T", self.library, self.dtype, self.rank, self.scalar, self.space, self.readonly)
 
     def __str__(self) -> str:
         return f"Tensor<{self.dtype},[{','.join('?' if not d.is_const else str(d) for d in self.dims)}]>"

@@ -7,28 +7,35 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 HEAD_START = 0.0002  # seconds
-TURN = 0.0005        # seconds a compilation keeps the interpreter lock while another thread waits for it
+TURN = 0.0002        # seconds that a thread keeps the interpreter lock, while something is to be compiled, if another waits for it
 
 
-@contextmanager
-def short_turns() -> Iterator[None]:
-    """Compiling, in Python, must not hold up a caller for the usual 5 ms each time that it gave up the interpreter lock."""
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(min(usual, TURN))
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(usual)
+class Turns:
+    """While there is work for the compile thread, threads change turns often: with Python's usual 5 ms a compilation, which gives up the
+    lock for every step of LLVM, would take several times as long, and hold up a caller each time that one gives it up."""
+
+    def __init__(self) -> None:
+        self.usual: float | None = None
+
+    def short(self) -> None:
+        if self.usual is None and sys.getswitchinterval() > TURN:
+            self.usual = sys.getswitchinterval()
+            sys.setswitchinterval(TURN)
+
+    def normal(self) -> None:
+        if self.usual is not None:
+            sys.setswitchinterval(self.usual)
+            self.usual = None
 
 
 class CompileThread:
     """Runs jobs in order, one at a time, on a daemon thread. Jobs handle their own errors."""
 
     def __init__(self) -> None:
+        self._turns = Turns()
         self._reset()
         os.register_at_fork(before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._in_child)
         atexit.register(self.stop)
@@ -38,6 +45,7 @@ class CompileThread:
         self._wake = threading.Condition()
         self._working = threading.Lock()  # held while a job runs
         self._busy = 0
+        self._next: Callable[[], None] | None = None  # taken from the queue and not done
         self._garbage: deque[Callable[[], bool]] = deque()
         self._thread: threading.Thread | None = None
         self._stopping = False
@@ -48,6 +56,7 @@ class CompileThread:
                 return
             self._jobs.append(job)
             self._busy += 1
+            self._turns.short()
             if self._thread is None:
                 self._start()
             self._wake.notify_all()
@@ -100,6 +109,7 @@ class CompileThread:
             self._stopping = True
             self._busy -= len(self._jobs)
             self._jobs.clear()
+            self._turns.normal()
             self._wake.notify_all()
         if self._working.acquire(timeout=10):
             self._working.release()
@@ -110,7 +120,7 @@ class CompileThread:
                 self._wake.wait_for(lambda: self._jobs or self._garbage or self._stopping)
                 if self._stopping:
                     return
-                job = self._jobs.popleft() if self._jobs else None
+                job = self._next = self._jobs.popleft() if self._jobs else None
             if self._garbage:
                 self._free()
             if job is None:
@@ -118,11 +128,14 @@ class CompileThread:
                     self._wake.notify_all()
                 continue
             time.sleep(HEAD_START)  # lets the caller go on: a new thread would else keep the interpreter lock for a whole switch interval
-            with self._working, short_turns():
+            with self._working:
                 job()
+                self._next = None
             del job
             with self._wake:
                 self._busy -= 1
+                if not self._busy:
+                    self._turns.normal()
                 self._wake.notify_all()
 
     def _before_fork(self) -> None:
@@ -135,8 +148,17 @@ class CompileThread:
 
     def _in_child(self) -> None:
         jobs = self._jobs
+        if self._next is not None:
+            jobs.appendleft(self._next)
         self._reset()
+        if not jobs:
+            self._turns.normal()
         self._jobs, self._busy = jobs, len(jobs)  # the child needs them as well; `ensure` or the next request starts its thread
+
+    def give_way(self) -> None:
+        """Called by a caller that is interpreting what is being compiled: one turn for the compile thread, so that many quick calls do not keep
+        it from ending. Costs a call at most a turn."""
+        time.sleep(TURN / 2)  # of 0 seconds would take the interpreter lock back before the other thread is awake
 
     def ensure(self) -> None:
         """Start the thread if jobs wait that a fork left without one."""

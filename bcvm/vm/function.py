@@ -76,6 +76,8 @@ class Function:
                 running.wait()  # another thread asked first
                 if key not in site.failed:
                     return site.target(*args, **kwargs)
+            elif running is not None:
+                thread.give_way()
             self.fallbacks[site.reason(key)] += 1
             return self.interpret(args, kwargs)
         if settings.background and settings.tier == "auto":

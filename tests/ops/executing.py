@@ -146,6 +146,7 @@ class Executor:
     def size(self, v: Any, axis: int) -> Any: return int(np.shape(v)[axis])
     def tuple(self, items: Sequence[Any]) -> Any: return tuple(items)
     def list(self, items: Sequence[Any]) -> Any: return list(items)
+    def copy(self, v: Any) -> Any: return v.copy()
     def cast(self, v: Any, dtype: str) -> Any: return np.asarray(v).astype(dtype)
     def require(self, how: str, a: Dim, b: Dim, message: str) -> None: Shapes().require(how, a, b, message)
 

@@ -450,6 +450,10 @@ def _object(d: Driver, v: Value, moved: set[Value]) -> str:
         owner = e.op(f"inttoptr i64 {e.op(f'and i64 {base}, -2')} to ptr")
         seen = e.call("view_array", "%ctx", number, str(rank), sizes, strides, rep.data, owner)
         e.leave_if(e.op(f"icmp eq ptr {seen}, null"), states.memory_label(d))
+        if isinstance(v.type, Tensor) and v.type.readonly:
+            flags = e.offset(seen, str(abi.ARRAY_FLAGS))
+            word = e.op(f"load i32, ptr {flags}")
+            e.do(f"store i32 {e.op(f'and i32 {word}, -1025')}, ptr {flags}")
         edges.append((seen, e.label))
         e.jump(done)
         e.pop()
