@@ -423,7 +423,8 @@ def _where(b: Any, condition: Any, x: Any = NOVALUE, y: Any = NOVALUE) -> Any:
         c = b.op("ne", c, 0)
     if not b.is_tensor(x) and not b.is_tensor(y):
         x = as_tensor(b, x)
-    return b.op("where", c, x, y)
+    out = b.op("where", c, x, y)
+    return out if b.rank(out) else b.reshape(out, ())  # an array where a ufunc gives a number
 
 
 @binds("numpy.clip", method="clip")
@@ -432,6 +433,8 @@ def clip(b: Any, a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, 
     unused(b, out=out, **more)
     low, high = min if none(b, a_min) else a_min, max if none(b, a_max) else a_max
     y = as_tensor(b, a)
+    if none(b, low) and none(b, high):
+        return b.unsupported("np.clip without bounds")
     if not none(b, low):
         y = b.op("maximum", y, low)
     return y if none(b, high) else b.op("minimum", y, high)

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bcvm.errors import Unsupported
+from bcvm.errors import ShapeError, Unsupported
 from bcvm.ops.definition import OPS, Composite, Library, Op, Reduction, ScalarExpr, View
 from bcvm.ops.promotion import Operand, result_dtype
 from bcvm.shapes.dim import Dim, broadcast, dim, maximum, minimum, product
@@ -324,7 +324,10 @@ class Builder:
         shapes = [v.type.dims for v in values]  # type: ignore[union-attr]
         ctx = ShapeRequests(self.m)
         if op.shape is not None:
-            dims = op.shape(ctx, *shapes, **attrs)
+            try:
+                dims = op.shape(ctx, *shapes, **attrs)
+            except ShapeError as e:
+                raise Unsupported(str(e)) from None
         elif isinstance(op.form, Reduction):
             axes, keep = attrs["axis"], attrs.get("keepdims", False)
             dims = tuple(Dim.const(1) if i in axes else d for i, d in enumerate(shapes[0]) if keep or i not in axes)
@@ -399,13 +402,17 @@ class Builder:
 
     def transpose(self, v: Any, perm: Sequence[int]) -> Value:
         dims = self.dims(v)
+        if not dims and v.type.scalar:
+            return v  # type: ignore[no-any-return]
         if tuple(perm) == tuple(range(len(dims))):
             return self.view(v, dims, "transpose", perm=tuple(perm))
         return self.view(v, [dims[p] for p in perm], "transpose", perm=tuple(perm))
 
     def slice(self, v: Any, items: Sequence[Any]) -> Value:
         from bcvm.specialise.indexing import slice_view
-        return slice_view(self.m, v, [(i[0], *(None if self.is_none(x) else self.tree(x) for x in i[1:])) for i in items])
+        given = [(i[0], *(None if self.is_none(x) else self.tree(x) for x in i[1:])) for i in items]
+        rest = self.rank(v) - sum(i[0] != "new" for i in given)
+        return slice_view(self.m, v, given + [("slice", None, None, None)] * rest)
 
 
 class ShapeRequests:

@@ -47,7 +47,7 @@ def store_item(m: "Machine", obj: Tree, index: Tree, value: Tree) -> None:
     if not (isinstance(obj, Value) and isinstance(obj.type, Tensor)) or obj.type.library != "numpy" or obj.type.scalar:
         raise Unsupported("a subscript store into anything but a NumPy array")
     with library_of(m, [obj]):
-        view = slice_view(m, obj, index_items(m, obj, index), for_store=True)
+        view = slice_view(m, obj, index_items(m, obj, index), array=True)
         if isinstance(value, (Aggregate, Const)) and not m.builder.is_scalar(value):
             raise Unsupported("storing a sequence into a tensor")
         store(m, view, value)
@@ -91,11 +91,13 @@ def index_tensor(m: "Machine", obj: Value, index: Tree) -> Tree:
     assert isinstance(t, Tensor)
     if isinstance(index, Value) and isinstance(index.type, Tensor) and not index.type.scalar and index.type.dtype in ("int32", "int64") and index.type.rank and t.rank:
         return m.builder.op("take", obj, index, axis=0)
-    return slice_view(m, obj, index_items(m, obj, index))
+    parts = index.items if isinstance(index, Aggregate) and index.kind == "tuple" else (index,)
+    return slice_view(m, obj, index_items(m, obj, index), array=any(isinstance(p, Const) and p.value is Ellipsis for p in parts))
 
 
-def slice_view(m: "Machine", v: Value, items: list[tuple[Any, ...]], for_store: bool = False) -> Value:
-    """The view of basic indexing, with Python's clamping of slices and bounds check of integers."""
+def slice_view(m: "Machine", v: Value, items: list[tuple[Any, ...]], array: bool = False) -> Value:
+    """The view of basic indexing, with Python's clamping of slices and bounds check of integers. array: an array if it is of rank 0 as well,
+    as an index with an ellipsis gives, or a store needs."""
     t = v.type
     assert isinstance(t, Tensor)
     b = m.builder
@@ -115,7 +117,7 @@ def slice_view(m: "Machine", v: Value, items: list[tuple[Any, ...]], for_store: 
         start, size, step = slice_bounds(m, n, *item[1:])
         per_axis.append(("slice", start, step))
         dims.append(size)
-    whole = not dims and not new_at and not for_store
+    whole = not dims and not new_at and not array
     out = v if per_axis and all(i == ("slice", Dim.const(0), 1) for i in per_axis) and dims == list(t.dims) and not new_at and False else b.view(
         v, dims, "slice", items=tuple(per_axis), whole=whole)
     for a in new_at:

@@ -276,7 +276,8 @@ def test_every_bound_name_exists_here() -> None:
     gone = {"numpy.row_stack"}
     for library in ("numpy", "python", "bcvm"):
         for name in BINDINGS[library]:
-            assert _resolve(name) is not None or name in new_in_numpy_2 | gone, name
+            if not name.startswith("bcvm.ops.test."):  # ops that other tests register
+                assert _resolve(name) is not None or name in new_in_numpy_2 | gone, name
 
 
 def test_lookup() -> None:

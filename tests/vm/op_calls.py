@@ -1,6 +1,7 @@
 """How a program calls an op, and arrays of the same values in every memory layout."""
 from __future__ import annotations
 
+import itertools
 import linecache
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -49,17 +50,21 @@ def spelled(op: Op, names: list[str], attrs: Attrs) -> str:
     return f"ops.{op.name}({', '.join([*names, *(f'{k}={v!r}' for k, v in attrs.items())])})"
 
 
-_written: set[str] = set()
+_written = itertools.count()
 
 
-def function(text: str, **names: Any) -> Callable[..., Any]:
+def space() -> dict[str, Any]:
+    return {"np": np, "ops": ops}
+
+
+def function(text: str) -> Callable[..., Any]:
     """The function `f` of a source text, whose source is found again."""
-    name = f"<program {len(_written)}>"
-    _written.add(name)
+    name = f"<program {next(_written)}>"
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
-    space: dict[str, Any] = {"np": np, "ops": ops, **names}
-    exec(compile(text, name, "exec"), space)
-    return space["f"]
+    names = space()
+    exec(compile(text, name, "exec"), names)
+    made: Callable[..., Any] = names["f"]
+    return made
 
 
 def call_of(op: Op, count: int, attrs: Attrs) -> Callable[..., Any]:

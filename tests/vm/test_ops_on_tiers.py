@@ -155,7 +155,7 @@ def test_results_are_new_memory_unless_they_are_views(name: str) -> None:
             assert np.shares_memory(got, o) == np.shares_memory(want, o)
             assert got.flags.writeable == want.flags.writeable
             if np.shares_memory(got, o):
-                assert got.strides == want.strides
+                assert [s for s, n in zip(got.strides, got.shape) if n > 1] == [s for s, n in zip(want.strides, want.shape) if n > 1]
     again = bcvm.jit(fn, tier="full", background=False)
     assert "aliases" in op.effects or not np.ndim(got) or not np.shares_memory(again(*operands), got)
 
