@@ -57,7 +57,8 @@ class CompiledGraph:
         count.value = 0
 
 
-def compile_graph(graph: Graph, table: KernelTable, target: Target, on_step: Callable[[str, float, int], None] | None = None) -> CompiledGraph:
+def compile_graph(graph: Graph, table: KernelTable, target: Target, on_step: Callable[[str, float, int], None] | None = None,
+                  fusion: bool = True) -> CompiledGraph:
     """Compile a specialisation. The graph is simplified in place. on_step(step name, milliseconds, ops that were fused).
     CompileError or Unsupported: no native form; the call is interpreted."""
     steps: dict[str, float] = {}
@@ -73,7 +74,7 @@ def compile_graph(graph: Graph, table: KernelTable, target: Target, on_step: Cal
 
     optimise.simplify(graph)
     step("IR")
-    plan = regions.plan(graph)
+    plan = regions.plan(graph, fusion)
     calls = [s for block in graph.blocks for s in plan[block] if isinstance(s, regions.RegionCall)]
     step("Fusion", sum(len(c.nodes) for c in calls if len(c.nodes) > 1))
     flow = control.Flow(graph)

@@ -55,10 +55,11 @@ class RegionCall:
 PlanStep = RegionCall | Node
 
 
-def plan(graph: Graph) -> dict[Block, list[PlanStep]]:
-    """The steps of every block, in the order in which the driver runs them."""
+def plan(graph: Graph, fusion: bool = True) -> dict[Block, list[PlanStep]]:
+    """The steps of every block, in the order in which the driver runs them. fusion: False makes every op a kernel of its own."""
     uses = _count_uses(graph)
-    return {block: _join_stores(_Partition(block.nodes, uses).run(), uses) for block in graph.blocks}
+    most = MAX_STEPS if fusion else 1
+    return {block: _join_stores(_Partition(block.nodes, uses, fusion, most).run(), uses) for block in graph.blocks}
 
 
 def _join_stores(steps: list[PlanStep], uses: dict[Value, int]) -> list[PlanStep]:
@@ -159,8 +160,8 @@ class _Region:
 class _Partition:
     """speculate: elementwise ops beside a reduction join it on the assumption that sizes that may be broadcast are not."""
 
-    def __init__(self, nodes: Sequence[Node], uses: dict[Value, int], speculate: bool = True) -> None:
-        self.nodes, self.uses, self.speculate = nodes, uses, speculate
+    def __init__(self, nodes: Sequence[Node], uses: dict[Value, int], speculate: bool = True, most: int = MAX_STEPS) -> None:
+        self.nodes, self.uses, self.speculate, self.most = nodes, uses, speculate, most
         self.count = 0
         self.base = 0
         self.barrier = 0
@@ -296,8 +297,8 @@ class _Partition:
 
     def _fits(self, node: Node, regions: list[_Region]) -> str:
         """Why the node cannot become part of these regions taken as one; '' if it can."""
-        if sum(len(r.nodes) for r in regions) >= MAX_STEPS:
-            return f"a region has at most {MAX_STEPS} steps"
+        if sum(len(r.nodes) for r in regions) >= self.most:
+            return f"a region has at most {self.most} steps"
         inside = {v: r for r in regions for v in r.level}
         operands = {v for r in regions for v in r.inputs if v not in inside} | {v for v in node.operands if v not in inside and not is_constant(v)}
         taken: dict[Value, int] = {}

@@ -59,7 +59,7 @@ def explain(function: "Function", args: Sequence[Any], kwargs: Mapping[str, Any]
         graph, compiled = made.graph, made.code.compiled
         out = Explanation(name, describe_key(key), "full", steps_ms=made.ms, code_bytes=made.code.size)
         out.regions = [region_line(r) for r in compiled.regions]
-        out.kernels = [str(getattr(k.spec, "kind", k.key)) for k in compiled.kernels if not hasattr(k.spec, "steps")]
+        out.kernels = [k.spec.name for k in compiled.kernels if hasattr(k.spec, "name")]
     else:
         reason = function.site.reason(key)
         out = Explanation(name, describe_key(key), f"interpret ({reason})")

@@ -125,7 +125,7 @@ class Site:
         if self.asked[key] == 1 and any(s.admits == admits for s in self.specialisations):
             return None
         successor = entry.get_entry(self.target)
-        code = native.build(graph, len(args), names, successor, self.owner.resume_for(self, key))
+        code = native.build(graph, len(args), names, successor, self.owner.resume_for(self, key), self.owner.settings().fusion)
         graph.forget_examples()
         ms = {"Shape": (specialised - start) * 1e3, **code.ms}
         listener.send("compile", function=self.owner, ms=(time.perf_counter() - start) * 1e3, bytes=code.size)
