@@ -277,7 +277,13 @@ def _stack(b: Any, tensors: Any, axis: Any = 0) -> Any:
 
 @binds("bcvm.ops.take")
 def _take(b: Any, x: Any, indices: Any, axis: Any = 0) -> Any:
-    return b.op("take", x, indices, axis=b.axis(axis, b.rank(x)))
+    return taken(b, x, indices, b.axis(axis, b.rank(x)))
+
+
+def taken(b: Any, x: Any, indices: Any, axis: int) -> Any:
+    """Native code checks indices as it copies. NumPy also checks those that copy nothing: that is left to it."""
+    b.require("lt", Dim.const(0), product(b.dims(x)[axis + 1:]), "take of empty rows")
+    return b.op("take", x, indices, axis=axis)
 
 
 @binds("bcvm.ops.pad")

@@ -7,7 +7,7 @@ from typing import Any
 from bcvm.bytecode.dtypes import is_float, kind
 from bcvm.ops.arguments import pad_pairs
 from bcvm.ops.definition import binds
-from bcvm.ops.function_bindings import axes, const, counted, dtype_name, flag, none, resolved, sequence, sizes, squeeze
+from bcvm.ops.function_bindings import axes, const, counted, dtype_name, flag, none, resolved, sequence, sizes, squeeze, taken
 from bcvm.shapes.dim import Dim
 
 NOVALUE = object()  # an argument that was not given
@@ -448,7 +448,7 @@ def _take(b: Any, a: Any, indices: Any, axis: Any = None, out: Any = None, mode:
     x, on = (flat(b, a), 0) if none(b, axis) else (a, b.axis(axis, b.rank(a)))
     if not b.is_tensor(indices):
         indices = as_tensor(b, indices)
-    return b.op("take", x, indices, axis=on)
+    return taken(b, x, indices, on)
 
 
 @binds("numpy.pad")

@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bcvm.errors import Unsupported
+from bcvm.ops.function_bindings import taken
 from bcvm.shapes.dim import Dim, maximum, minimum
 from bcvm.specialise.operators import library_of, store
 from bcvm.specialise.ssa import Aggregate, Tree, Value
@@ -90,7 +91,7 @@ def index_tensor(m: "Machine", obj: Value, index: Tree) -> Tree:
     t = obj.type
     assert isinstance(t, Tensor)
     if isinstance(index, Value) and isinstance(index.type, Tensor) and not index.type.scalar and index.type.dtype in ("int32", "int64") and index.type.rank and t.rank:
-        return m.builder.op("take", obj, index, axis=0)
+        return taken(m.builder, obj, index, 0)
     parts = index.items if isinstance(index, Aggregate) and index.kind == "tuple" else (index,)
     return slice_view(m, obj, index_items(m, obj, index), array=any(isinstance(p, Const) and p.value is Ellipsis for p in parts))
 

@@ -19,10 +19,16 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class _Held:
+    """Weak: what is here must not keep a function alive, which its code leads to."""
+
     site: "weakref.ref[Site]"
-    made: "Specialisation"
+    made: "weakref.ref[Specialisation]"
     calls: int = 0
     used: float = 0.0
+
+    def live(self) -> "tuple[Site, Specialisation] | None":
+        site, made = self.site(), self.made()
+        return (site, made) if site is not None and made is not None and made in site.specialisations else None
 
 
 class CodeCache:
@@ -35,19 +41,22 @@ class CodeCache:
         """Code was published; what is over the limits of its function's settings goes."""
         settings = site.owner.settings()
         with self._lock:
-            self._held.append(_Held(weakref.ref(site), made, used=time.monotonic()))
+            self._held.append(_Held(weakref.ref(site), weakref.ref(made), used=time.monotonic()))
         self.sweep(settings.cache_size, settings.cache_ttl_s)
 
     def sweep(self, size: int, ttl: float) -> None:
         """Evict down to `size`, and what was idle for `ttl` seconds while more than half of that is held."""
         now = time.monotonic()
         with self._lock:
-            self._held = [h for h in self._held if (site := h.site()) is not None and h.made in site.specialisations]
+            kept = []
             for h in self._held:
-                calls = h.made.code.calls()
-                if calls != h.calls:
-                    h.calls, h.used = calls, now
-            self._held.sort(key=lambda h: h.used)
+                live = h.live()
+                if live is not None:
+                    kept.append(h)
+                    calls = live[1].code.calls()
+                    if calls != h.calls:
+                        h.calls, h.used = calls, now
+            self._held = sorted(kept, key=lambda h: h.used)
             over = max(len(self._held) - size, 0)
             idle = sum(now - h.used > ttl for h in self._held[:max(len(self._held) - size // 2, 0)])
             gone, self._held = self._held[:max(over, idle)], self._held[max(over, idle):]
@@ -62,15 +71,15 @@ class CodeCache:
             self._evict(h)
 
     def _evict(self, h: _Held) -> None:
-        site = h.site()
-        if site is not None and site.evict(h.made):
+        live = h.live()
+        if live is not None and live[0].evict(live[1]):
             self.evicted += 1
-            listener.send("evict", function=site.owner, key=h.made.key)
+            listener.send("evict", function=live[0].owner, key=live[1].key)
 
     def info(self) -> dict[str, Any]:
         with self._lock:
-            live = [h for h in self._held if (site := h.site()) is not None and h.made in site.specialisations]
-        return {"specialisations": len(live), "bytes": sum(h.made.code.code.size for h in live), "calls": sum(h.made.code.calls() for h in live), "evicted": self.evicted}
+            live = [pair[1] for h in self._held if (pair := h.live()) is not None]
+        return {"specialisations": len(live), "bytes": sum(m.code.code.size for m in live), "calls": sum(m.code.calls() for m in live), "evicted": self.evicted}
 
 
 cache = CodeCache()

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 
 HEAD_START = 0.0002  # seconds
-TURN = 0.0002        # seconds that a thread keeps the interpreter lock, while something is to be compiled, if another waits for it
+TURN = 0.00005        # seconds that a thread keeps the interpreter lock, while something is to be compiled, if another waits for it
 
 
 class Turns:
@@ -158,7 +158,7 @@ class CompileThread:
     def give_way(self) -> None:
         """Called by a caller that is interpreting what is being compiled: one turn for the compile thread, so that many quick calls do not keep
         it from ending. Costs a call at most a turn."""
-        time.sleep(TURN / 2)  # of 0 seconds would take the interpreter lock back before the other thread is awake
+        time.sleep(2 * TURN)  # of 0 seconds would take the interpreter lock back before the other thread is awake
 
     def ensure(self) -> None:
         """Start the thread if jobs wait that a fork left without one."""

@@ -38,7 +38,8 @@ class Writer:
     # -- choices
     def number(self, kind: str) -> str:
         r = self.rng
-        return {"f": r.choice(["0.5", "2.0", "-1.5", "1", "3", "1e-3", "n", "s"]), "i": r.choice(["1", "2", "3", "-2", "7", "n"]), "b": r.choice(["True", "False"])}[kind]
+        return {"f": r.choice(["0.5", "2.0", "-1.5", "1", "3", "1e-3", "n", "s"]), "i": r.choice(["1", "2", "3", "-2", "7", "n"]), "b": r.choice(["True",
+                               "False"])}[kind]
 
     def shape(self) -> tuple[int, ...]:
         r = self.rng
@@ -77,8 +78,8 @@ class Writer:
     # -- one expression
     def expression(self) -> str:
         r = self.rng
-        return r.choice([self.binary] * 6 + [self.unary] * 4 + [self.compare] * 2 + [self.reduce] * 4 + [self.view] * 5 + [self.product, self.join, self.where, self.where,
-                        self.change, self.change, self.function, self.function, self.create, self.more, self.more, self.scalar])()
+        often = [self.binary] * 6 + [self.unary] * 4 + [self.compare] * 2 + [self.reduce] * 4 + [self.view] * 5 + [self.where, self.change, self.function, self.more] * 2
+        return r.choice([*often, self.product, self.join, self.create, self.scalar])()
 
     def binary(self) -> str:
         r = self.rng
@@ -101,7 +102,8 @@ class Writer:
         v = self.pick("fi")
         if v.kind == "b":
             return f"~{v.name}"
-        return r.choice([f"-{v.name}", f"np.abs({v.name})", f"np.exp(-np.abs({v.name}))", f"np.tanh({v.name})", f"np.sin({v.name})", f"np.sqrt(np.abs({v.name}))",
+        return r.choice([f"-{v.name}", f"np.abs({v.name})", f"np.exp(-np.abs({v.name}))", f"np.tanh({v.name})", f"np.sin({v.name})",
+                         f"np.sqrt(np.abs({v.name}))",
                          f"np.log1p(np.abs({v.name}))", f"ops.relu({v.name})", f"ops.sigmoid({v.name})", f"np.square({v.name})", f"np.floor({v.name} * 0.3)",
                          f"np.sign({v.name})", f"ops.gelu({v.name} * 1.0)", f"np.clip({v.name}, -2, 2)", f"+{v.name}", f"ops.silu({v.name} * 1.0)"])
 
@@ -118,16 +120,18 @@ class Writer:
     def reduce(self) -> str:
         r = self.rng
         v = self.pick("fib" if r.random() < 0.3 else "fi", 1)
-        name = r.choice(["sum", "sum", "mean", "max", "min", "prod", "argmax", "argmin", "any", "all", "std", "var", "softmax", "cumsum", "logsumexp", "layer_norm"])
+        name = r.choice(["sum", "sum", "mean", "max", "min", "prod", "argmax", "argmin", "any", "all", "std", "var", "softmax", "cumsum", "logsumexp",
+                         "layer_norm"])
         if name in ("softmax", "logsumexp"):
             return f"ops.{name}({v.name} * 1.0, axis={self.axis(v)})"
         if name == "layer_norm":
             return f"ops.layer_norm({v.name} * 1.0)"
         if name == "cumsum":
             return f"np.cumsum({v.name}, axis={self.axis(v)})"
+        x = f"({v.name} * 0.1)" if name == "prod" and v.kind == "f" else v.name  # large factors overflow or not by their order
         keep = r.choice(["", "", ", keepdims=True"])
         axis = r.choice([self.axis(v), self.axis(v), "None", *([f"({self.axis(v)}, {self.axis(v)})"] if len(v.shape) > 1 and "arg" not in name else [])])
-        return f"np.{name}({v.name}, axis={axis}{keep})" if r.random() < 0.6 else f"{v.name}.{name}(axis={axis}{keep})"
+        return f"np.{name}({x}, axis={axis}{keep})" if r.random() < 0.6 else f"{x}.{name}(axis={axis}{keep})"
 
     def view(self) -> str:
         r = self.rng
@@ -136,8 +140,10 @@ class Writer:
         perm = list(range(rank))
         r.shuffle(perm)
         size = int(np.prod(v.shape, dtype=int))
-        forms = [f"{x}.T", f"np.transpose({x}, {tuple(perm)})", f"np.expand_dims({x}, {r.randrange(-rank - 1, rank + 1)})", f"{x}[..., None]", f"{x}.reshape(-1)", f"np.ravel({x})",
-                 f"np.flip({x}, {self.axis(v)})", f"np.broadcast_to({x}, {(r.choice((1, 2, 3)), *v.shape)})", f"np.squeeze({x}, {self.axis(v)})" if 1 in v.shape else f"{x}[None]"]
+        forms = [f"{x}.T", f"np.transpose({x}, {tuple(perm)})", f"np.expand_dims({x}, {r.randrange(-rank - 1, rank + 1)})", f"{x}[..., None]",
+                 f"{x}.reshape(-1)", f"np.ravel({x})",
+                 f"np.flip({x}, {self.axis(v)})", f"np.broadcast_to({x}, {(r.choice((1, 2, 3)), *v.shape)})",
+                 f"np.squeeze({x}, {self.axis(v)})" if 1 in v.shape else f"{x}[None]"]
         if size and rank > 1:
             forms += [f"{x}.reshape({v.shape[0]}, -1)", f"{x}.reshape({v.shape[::-1]})", f"np.swapaxes({x}, {self.axis(v)}, {self.axis(v)})"]
         if rank:
@@ -172,15 +178,18 @@ class Writer:
         """Other dtypes, and copies."""
         r = self.rng
         v = self.pick()
-        return r.choice([f"{v.name}.astype(np.float32)", f"{v.name}.astype('float64')", f"np.clip({v.name}, -100, 100).astype(np.int32)" if v.kind == "i" else f"{v.name} + 0",
+        return r.choice([f"{v.name}.astype(np.float32)", f"{v.name}.astype('float64')",
+                         f"np.clip({v.name}, -100, 100).astype(np.int32)" if v.kind == "i" else f"{v.name} + 0",
                          f"{v.name}.copy()", f"np.array({v.name})", f"np.ascontiguousarray({v.name})"])
 
     def function(self) -> str:
         r = self.rng
         v = self.pick("fi", 1)
         n = max(v.shape[0], 1) if v.shape else 1
-        return r.choice([f"np.take({v.name}, i % {n}, axis=0)", f"np.pad({v.name}, 1)", f"np.tile({v.name}, 2)", f"np.repeat({v.name}, 2, axis={self.axis(v)})", f"{v.name}[i % {n}]",
-                         f"np.tril({v.name})" if len(v.shape) > 1 else f"np.diff({v.name})", f"np.roll({v.name}, 1)", f"np.linalg.norm({v.name})", f"np.outer({v.name}, {v.name})[:3]",
+        return r.choice([f"np.take({v.name}, i % {n}, axis=0)", f"np.pad({v.name}, 1)", f"np.tile({v.name}, 2)",
+                         f"np.repeat({v.name}, 2, axis={self.axis(v)})", f"{v.name}[i % {n}]",
+                         f"np.tril({v.name})" if len(v.shape) > 1 else f"np.diff({v.name})", f"np.roll({v.name}, 1)", f"np.linalg.norm({v.name})",
+                         f"np.outer({v.name}, {v.name})[:3]",
                          f"np.dot({v.name}, {v.name}.T)", f"ops.rms_norm({v.name} * 1.0)", f"np.split({v.name}, 1)[0]"])
 
     def more(self) -> str:
@@ -190,23 +199,35 @@ class Writer:
         x, axis, rank = v.name, self.axis(v), len(v.shape)
         letters = "abcd"[:rank]
         return r.choice([
-            f"np.einsum('{letters}->{letters[::-1]}', {x})", f"np.einsum('{letters}->{letters[:1]}', {x})", f"np.moveaxis({x}, 0, -1)", f"np.vstack([{x}, {x}])", f"np.hstack([{x}, {x}])",
-            f"np.copysign({x}, {self.fitting(v, 'fi')})", f"np.expm1({x} * 0.1)", f"np.isnan({x})", f"np.isfinite({x})", f"np.rint({x})", f"np.trunc({x})", f"np.ceil({x} * 0.5)",
-            f"np.sum({x}, axis={axis}, dtype=np.float64)", f"np.mean({x}, dtype=np.float64)", f"np.std({x}, axis={axis}, ddof=1)", f"np.full_like({x}, 3)", f"np.ones_like({w.name})",
-            f"np.arange(n, n + 7, 2)", f"np.arange(s)", f"np.add({x}, {self.fitting(v, 'fi')}, dtype=np.float64)", f"np.outer({x}[:2], {x}[:3])", f"{x}.clip(0)", f"{x}.clip(min=-1, max=s)",
-            f"np.concatenate([{x}, {x}.astype(np.float64)], axis={axis})", f"np.stack([{x}, {x} * 2], axis=-1)", f"np.where({w.name}, 1, 0)", f"np.where({x} > s, {x}, s)", f"np.pad({x}, ((1, 2),) * {rank})",
-            f"np.pad({x}, 1, constant_values=n)", f"np.cumsum({x})", f"np.argmax({x})", f"{x}.any()", f"np.prod({x}.shape)", f"np.tile({x}, (2, 1))", f"np.repeat({x}, n)", f"np.take({x}, n % 2)",
-            f"np.logical_xor({x}, {self.fitting(v, 'fib')})", f"np.power({x}, 2)", f"np.log2(np.abs({x}) + 1)", f"np.exp2({x} * 0.25)", f"np.triu({x}, 1)", f"np.maximum({x}, 0) ** 0.5", f"2 ** ({x} * 0.5)",
-            f"np.float32(0.1) + {x}", f"np.int64(3) * {x}", f"True + {x}", f"~({x} > 0)", f"-{w.name}", f"{x}.mean(axis=tuple(range({rank})))", f"{x}[::-1][n:]", f"{x}[-n:]", f"{x}[:, None] if {x}.ndim else {x}",
-            f"ops.softmax({x} * 0.5)", f"ops.log_softmax({x} * 1.0, axis={axis})", f"ops.normalize({x} * 1.0)", f"ops.elu({x} * 1.0)", f"ops.softplus({x} * 0.5)", f"ops.one_hot(i % 3, 3)", f"ops.linear({x} * 1.0, {x} * 0.5)"])
+            f"np.einsum('{letters}->{letters[::-1]}', {x})", f"np.einsum('{letters}->{letters[:1]}', {x})", f"np.moveaxis({x}, 0, -1)",
+            f"np.vstack([{x}, {x}])", f"np.hstack([{x}, {x}])",
+            f"np.copysign({x}, {self.fitting(v, 'fi')})", f"np.expm1({x} * 0.1)", f"np.isnan({x})", f"np.isfinite({x})", f"np.rint({x})", f"np.trunc({x})",
+            f"np.ceil({x} * 0.5)",
+            f"np.sum({x}, axis={axis}, dtype=np.float64)", f"np.mean({x}, dtype=np.float64)", f"np.std({x}, axis={axis}, ddof=1)", f"np.full_like({x}, 3)",
+            f"np.ones_like({w.name})",
+            "np.arange(n, n + 7, 2)", "np.arange(s)", f"np.add({x}, {self.fitting(v, 'fi')}, dtype=np.float64)", f"np.outer({x}[:2], {x}[:3])",
+            f"{x}.clip(0)", f"{x}.clip(min=-1, max=s)",
+            f"np.concatenate([{x}, {x}.astype(np.float64)], axis={axis})", f"np.stack([{x}, {x} * 2], axis=-1)", f"np.where({w.name}, 1, 0)",
+            f"np.where({x} > s, {x}, s)", f"np.pad({x}, ((1, 2),) * {rank})",
+            f"np.pad({x}, 1, constant_values=n)", f"np.cumsum({x})", f"np.argmax({x})", f"{x}.any()", f"np.prod({x}.shape)", f"np.tile({x}, (2, 1))",
+            f"np.repeat({x}, n)", f"np.take({x}, n % 2)",
+            f"np.logical_xor({x}, {self.fitting(v, 'fib')})", f"np.power({x}, 2)", f"np.log2(np.abs({x}) + 1)", f"np.exp2({x} * 0.25)", f"np.triu({x}, 1)",
+            f"np.maximum({x}, 0) ** 0.5", f"2 ** ({x} * 0.5)",
+            f"np.float32(0.1) + {x}", f"np.int64(3) * {x}", f"True + {x}", f"~({x} > 0)", f"-{w.name}", f"{x}.mean(axis=tuple(range({rank})))",
+            f"{x}[::-1][n:]", f"{x}[-n:]", f"{x}[:, None] if {x}.ndim else {x}",
+            f"ops.softmax({x} * 0.5)", f"ops.log_softmax({x} * 1.0, axis={axis})", f"ops.normalize({x} * 1.0)", f"ops.elu({x} * 1.0)",
+            f"ops.softplus({x} * 0.5)", "ops.one_hot(i % 3, 3)", f"ops.linear({x} * 1.0, {x} * 0.5)"])
 
     def scalar(self) -> str:
         """Through Python numbers."""
         r = self.rng
         v, w = self.pick("fi"), self.pick("fi")
-        return r.choice([f"{v.name} * float({w.name}.sum())", f"{v.name} + len({w.name})", f"{v.name} * {w.name}.size", f"{v.name}[:{w.name}.shape[0] // 2]", f"{v.name} + int(np.max(i))", f"{v.name} * (n / (s + 1))",
-                         f"{v.name} + n // 2 - n % 3", f"{v.name} * (1 if n > 1 else 0.5)", f"{v.name} + min(n, 2)", f"{v.name} * abs(-s)", f"{v.name} + i[n % 4]", f"{v.name} + i.sum()", f"{v.name} * {w.name}.ndim",
-                         f"({v.name} if s > 1 else {w.name})", f"{v.name} + i[:n].mean()", f"{v.name}.reshape({v.name}.shape)", f"np.ones(n) * s", f"np.zeros((n, {w.name}.size)) + n"])
+        return r.choice([f"{v.name} * float({w.name}.sum())", f"{v.name} + len({w.name})", f"{v.name} * {w.name}.size",
+                         f"{v.name}[:{w.name}.shape[0] // 2]", f"{v.name} + int(np.max(i))", f"{v.name} * (n / (s + 1))",
+                         f"{v.name} + n // 2 - n % 3", f"{v.name} * (1 if n > 1 else 0.5)", f"{v.name} + min(n, 2)", f"{v.name} * abs(-s)",
+                         f"{v.name} + i[n % 4]", f"{v.name} + i.sum()", f"{v.name} * {w.name}.ndim",
+                         f"({v.name} if s > 1 else {w.name})", f"{v.name} + i[:n].mean()", f"{v.name}.reshape({v.name}.shape)", "np.ones(n) * s",
+                         f"np.zeros((n, {w.name}.size)) + n"])
 
     def statement(self, target: str) -> str:
         """Stores, branches and loops that make one variable."""
@@ -236,7 +257,8 @@ class Writer:
         r = self.rng
         v = self.pick("fib", 1)
         n = f"{v.name}.shape[{self.axis(v)}]" if v.shape else "n"
-        return r.choice([f"np.zeros({v.name}.shape)", f"np.ones(({n}, 2), np.float32)", f"np.arange({n})", f"np.zeros_like({v.name})", f"np.full({v.name}.shape, {self.number('f')})",
+        return r.choice([f"np.zeros({v.name}.shape)", f"np.ones(({n}, 2), np.float32)", f"np.arange({n})", f"np.zeros_like({v.name})",
+                         f"np.full({v.name}.shape, {self.number('f')})",
                          f"np.eye({n})", f"np.float32(2) * {v.name}", f"({n} + 1) * {v.name}"])
 
     # -- the program
@@ -294,7 +316,7 @@ def values(spec: list[tuple[str, str, tuple[int, ...]]], seed: int, special: boo
 
 
 def generate(seed: int) -> tuple[str, list[tuple[Any, ...]]]:
-    """The source of a function f, and argument tuples: twice the same shapes, in other layouts."""
+    """The source of a function f, and argument tuples: twice the same shapes in other layouts, twice other sizes (which it may refuse)."""
     rng = Random(seed)
     writer = Writer(rng)
     arguments: tuple[Any, ...] | None = None
@@ -310,4 +332,9 @@ def generate(seed: int) -> tuple[str, list[tuple[Any, ...]]]:
         except Exception as e:  # what it raises is part of what is compared
             return e
     text = writer.write(rng.randint(4, 20), run)
-    return text, [values(writer.arguments, seed + k, writer.special) for k in (0, 1_000_000)]
+    examples = [values(writer.arguments, seed + k, writer.special) for k in (0, 1_000_000)]
+    for k in (2_000_000, 3_000_000):
+        other = {d: d if rng.random() < 0.4 else rng.choice(SIZES) for d in (*SIZES, 1000)}
+        resized = [(name, dtype, tuple(other[d] for d in shape)) for name, dtype, shape in writer.arguments]
+        examples.append(values(resized, seed + k, writer.special))
+    return text, examples

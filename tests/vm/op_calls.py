@@ -84,7 +84,8 @@ def transposed(a: Any) -> Any:
 
 def sliced(a: Any) -> Any:
     big = np.zeros([2 * n for n in a.shape], a.dtype)
-    view = big[(..., *[slice(None, None, 2)] * a.ndim)]
+    other = (..., *[slice(None, None, 2)] * a.ndim)
+    view = big[other]
     view[...] = a
     return view
 
@@ -96,7 +97,8 @@ def reversed_(a: Any) -> Any:
 
 def padded(a: Any) -> Any:
     big = np.ones([n + 3 for n in a.shape], a.dtype)
-    view = big[(..., *[slice(1, 1 + n) for n in a.shape])]
+    inside = (..., *[slice(1, 1 + n) for n in a.shape])
+    view = big[inside]
     view[...] = a
     return view
 

@@ -42,7 +42,7 @@ def difference(got: Any, want: Any) -> float:
 
 def tolerance(text: str, args: tuple[Any, ...]) -> float:
     """For the narrowest floating-point type that a program may compute in."""
-    narrow = {a.dtype.name for a in args if isinstance(a, np.ndarray)} | {name for name in ("float16", "float32") if name in text}
+    narrow = {a.dtype.name for a in args if isinstance(a, (np.ndarray, np.generic))} | {name for name in ("float16", "float32") if name in text}
     return 4e-3 if "float16" in narrow else 1e-5 if "float32" in narrow else 1e-12
 
 
@@ -81,7 +81,8 @@ def run(seed: int, tier: str = "full", **options: Any) -> bool:
             got = outcome(jitted, args)
             raised = raised or want.error is not None
             shown = [(type(a).__name__, getattr(a, "dtype", ""), getattr(a, "shape", a)) for a in args]
-            assert agree(plain, tolerance(text, args), args, got, want), f"seed {seed}, tier {tier}, arguments {shown}\n{text}\n got {got.error or got.result!r}\nwant {want.error or want.result!r}\n{jitted.stats()}"
+            told = f"seed {seed}, tier {tier}, arguments {shown}\n{text}\n got {got.error or got.result!r}\nwant {want.error or want.result!r}\n{jitted.stats()}"
+            assert agree(plain, tolerance(text, args), args, got, want), told
             assert all(map(same, got.arguments, want.arguments)), f"seed {seed}: an argument changed\n{text}"
         stats = jitted.stats()
         assert not stats["errors"], f"seed {seed}: {stats['errors']}\n{text}"

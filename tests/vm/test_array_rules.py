@@ -18,7 +18,8 @@ def described(value: Any, x: Any) -> Any:
         return type(value), [described(v, x) for v in value]
     array = np.asarray(value)
     writable = value.flags.writeable if isinstance(value, np.ndarray) else None
-    return type(value), array.dtype, array.shape, np.round(array, 4).tolist() if array.dtype.kind == "f" else array.tolist(), writable, isinstance(value, np.ndarray) and np.shares_memory(value, x)
+    values = (np.round(array, 4) if array.dtype.kind == "f" else array).tolist()
+    return type(value), array.dtype, array.shape, values, writable, isinstance(value, np.ndarray) and np.shares_memory(value, x)
 
 
 def outcome(f: Any, x: Any) -> Any:
@@ -47,13 +48,18 @@ def check(text: str, native: bool = True, readonly: bool = False) -> None:
     assert not stats["errors"] and (stats["native"] == 1 or not native), (text, stats)
 
 
-COPIES = ["np.array(x)", "np.array(x, dtype=np.float64)", "np.array(x[0, 0])", "x.copy()", "x.T.copy()", "x[0, 0].copy()", "np.copy(x)", "np.copy(x[0, 0])", "np.asarray(x.sum())",
+COPIES = ["np.array(x)", "np.array(x, dtype=np.float64)", "np.array(x[0, 0])", "x.copy()", "x.T.copy()", "x[0, 0].copy()", "np.copy(x)", "np.copy(x[0, 0])",
+          "np.asarray(x.sum())",
           "np.tile(x, (1, 1))", "np.tile(x, 2)", "np.repeat(x, 1, axis=0)", "np.repeat(x, 2, axis=1)", "x.flatten()", "np.concatenate([x])", "np.stack([x])",
-          "x.astype('float32')", "x.astype('float32', copy=False)", "x.astype('int64')", "np.ascontiguousarray(x.T)", "np.positive(x)", "np.abs(x > 0)", "np.pad(x, 0)",
+          "x.astype('float32')", "x.astype('float32', copy=False)", "x.astype('int64')", "np.ascontiguousarray(x.T)", "np.positive(x)", "np.abs(x > 0)",
+          "np.pad(x, 0)",
           "np.where(True, x, x)", "np.sum(x, axis=())", "np.triu(x)", "x.clip(0)", "x + 0"]
-VIEWS = ["np.asarray(x)", "x", "x.T", "x[1:]", "x[...]", "x[:, ::-1]", "x[1]", "x[0, 0]", "x[None]", "x.ravel()", "x.reshape(4, 3)", "x.reshape(-1)", "np.flip(x)", "np.expand_dims(x, (0, 2))",
-         "np.squeeze(x[None], 0)", "np.swapaxes(x, 0, 1)", "np.split(x, 1)[0]", "np.split(x, [1])", "np.ascontiguousarray(x)", "np.broadcast_to(x, (3, 4))", "np.broadcast_to(x, (2, 3, 4))",
-         "np.broadcast_to(x, (2, 3, 4))[0]", "np.broadcast_to(x + 1, (2, 3, 4))", "np.broadcast_to(x, (1, 3, 4)).reshape(-1)", "np.broadcast_to(x, (2, 3, 4)).T[0]", "x[:1].T[:, 0]"]
+VIEWS = ["np.asarray(x)", "x", "x.T", "x[1:]", "x[...]", "x[:, ::-1]", "x[1]", "x[0, 0]", "x[None]", "x.ravel()", "x.reshape(4, 3)", "x.reshape(-1)",
+         "np.flip(x)", "np.expand_dims(x, (0, 2))",
+         "np.squeeze(x[None], 0)", "np.swapaxes(x, 0, 1)", "np.split(x, 1)[0]", "np.split(x, [1])", "np.ascontiguousarray(x)", "np.broadcast_to(x, (3, 4))",
+         "np.broadcast_to(x, (2, 3, 4))",
+         "np.broadcast_to(x, (2, 3, 4))[0]", "np.broadcast_to(x + 1, (2, 3, 4))", "np.broadcast_to(x, (1, 3, 4)).reshape(-1)",
+         "np.broadcast_to(x, (2, 3, 4)).T[0]", "x[:1].T[:, 0]"]
 
 
 @pytest.mark.parametrize("expression", COPIES + VIEWS)
@@ -80,6 +86,10 @@ def test_memory_of_a_result(expression: str) -> None:
     "    return x[:0].max()",
     "    return x[:0].max(axis=0)",
     "    return np.take(x, [4], axis=0)",
+    "    return np.take(x[:, :0], [3], axis=0)",
+    "    return np.take(x[:, :0], np.arange(2), axis=0)",
+    "    return x[:, :0][np.arange(5)]",
+    "    return np.take(x[:0], np.arange(1), axis=0)",
     "    return np.broadcast_to(x, (3, 5))",
     "    return np.squeeze(x, 0)",
     "    return ops.conv2d(x, x)",
@@ -108,3 +118,12 @@ def test_read_only_argument_is_not_written(text: str) -> None:
 ])
 def test_program(text: str) -> None:
     check(text)
+
+
+@pytest.mark.parametrize("text", [
+    "    y = x.sum()\n    return y.T, y.transpose(), y[...], y[()], y.reshape(1), x[0, 0], x[0, 0, ...], x[0][1, ...]",  # an ellipsis makes arrays
+    "    y = x[0, 0] * 1\n    y[...] = 2\n    return y",
+    "    y = x.astype(np.float64).max().T\n    return y",
+])
+def test_numbers_and_arrays_of_rank_0(text: str) -> None:
+    check(text, native="[...] =" not in text)

@@ -246,7 +246,7 @@ def test_bool_int_and_float_stay_apart(tier: str) -> None:
 # -- Ctrl-C
 
 INTERRUPTED = """
-    import _thread, os, signal, sys, threading, time
+    import os, subprocess, sys, time
     import numpy as np
     import bcvm
     from bcvm.vm.compile_thread import thread
@@ -266,22 +266,19 @@ INTERRUPTED = """
             x = x * 0.5 + i
         return 0, x
 
+    SENDER = "import os, signal, sys, time; time.sleep(0.3); print(time.time(), flush=True); os.kill(int(sys.argv[1]), signal.SIGINT)"
     for f in (loop, tensors):
         for _ in range(2):
             f(1000, np.ones(3)); thread.idle()
         for _ in range(2):
-            sent = []
-            def send():
-                time.sleep(0.3)
-                sent.append(time.perf_counter())
-                os.kill(os.getpid(), signal.SIGINT)
-            threading.Thread(target=send).start()
+            sender = subprocess.Popen([sys.executable, "-S", "-c", SENDER, str(os.getpid())], stdout=subprocess.PIPE, text=True)
             try:
                 f(10**9, np.ones(3))
                 print("no interrupt")
             except KeyboardInterrupt:
-                took = time.perf_counter() - sent[0]
+                took = time.time() - float(sender.stdout.readline())
                 print("interrupted" if took < 1 else f"late: {took}")
+            sender.wait()
         assert f(1000, np.ones(3))[0] is not None
 """
 

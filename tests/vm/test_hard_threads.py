@@ -124,7 +124,7 @@ FORK = """
         f(x.astype([np.float64, np.float32, np.int64, np.int32][i % 4]), 2)
         pid = os.fork()
         if pid == 0:
-            signal.alarm(40)
+            signal.alarm(30)
             ok = abs(float(f(x, 2)[0]) - want) < 1e-9 and (g(x) == x * 3 + 1).all()
             thread.idle(30)
             @bcvm.jit(tier="full")
@@ -136,6 +136,7 @@ FORK = """
             ok = ok and f.stats()["native"] > 0
             grand = os.fork()
             if grand == 0:
+                signal.alarm(20)
                 os._exit(0 if np.allclose(h(x), np.log1p(x) - 1) else 1)
             ok = ok and os.waitpid(grand, 0)[1] == 0
             os._exit(0 if ok else 1)
