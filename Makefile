@@ -8,7 +8,7 @@ PIP := -m pip install --quiet --disable-pip-version-check --no-input
 MS := .venv-mindspore/bin/python
 NP := .venv-numpy2/bin/python
 # checked in full: what users and other tools call
-STRICT := bcvm/__init__.py bcvm/__main__.py bcvm/config.py bcvm/errors.py bcvm/bytecode bcvm/shapes bcvm/tools
+STRICT := bcvm/__init__.py bcvm/__main__.py bcvm/config.py bcvm/errors.py bcvm/bytecode bcvm/shapes bcvm/tools bcvm/vm/function.py bcvm/vm/cache.py bcvm/vm/explain.py
 
 .PHONY: help demo test test-all lint docs bench bench-peers clean
 

@@ -221,7 +221,8 @@ class _Arrays:
     def get(self, index: int, box: Callable[[np.ndarray[Any, Any], Tensor], Any] | None) -> Any:
         t, data, obj, base, sizes, strides = self.tensors[index]
         if obj:
-            return _object(obj)
+            found = _object(obj)
+            return found[()] if t.scalar and type(found) is np.ndarray else found  # the array is there because a view of it is
         key = (data, base, sizes, strides, t.dtype, t.library, t.scalar, t.readonly)
         found = self.objects.get(key)
         if found is None:

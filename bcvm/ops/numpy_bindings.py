@@ -8,6 +8,7 @@ from bcvm.bytecode.dtypes import is_float, kind
 from bcvm.ops.arguments import pad_pairs
 from bcvm.ops.definition import binds
 from bcvm.ops.function_bindings import axes, const, counted, dtype_name, flag, none, resolved, sequence, sizes, squeeze, taken
+from bcvm.ops.promotion import NUMPY_1
 from bcvm.shapes.dim import Dim
 
 NOVALUE = object()  # an argument that was not given
@@ -57,6 +58,8 @@ def _pow(b: Any, name: str, operands: tuple[Any, ...]) -> Any:
     if len(integers) == 2 and (b.is_tensor(y) and kind(b.dtype(y)) != "u" or not b.is_tensor(y) and const(b, y) < 0):
         return b.unsupported("an integer power whose exponent may be negative")
     if b.is_tensor(x) and is_float(b.dtype(x)) and not b.is_tensor(y) and b.is_scalar(y):
+        if NUMPY_1 and not b.rank(x):
+            return b.unsupported("a power of rank 0: before NumPy 2 an array keeps its dtype and a number does not")
         simple = _simple_power(b, x, y)
         if simple is not None:
             return simple
@@ -355,7 +358,12 @@ def _reshape(b: Any, a: Any, shape: Any = None, order: Any = "C", *, newshape: A
     if const(b, order) != "C":
         return b.unsupported("reshape with order other than C")
     x = as_tensor(b, a)
-    return b.reshape(x, resolved(b, x, sequence(b, newshape if none(b, shape) else shape)))
+    return reshaped(b, x, sequence(b, newshape if none(b, shape) else shape))
+
+
+def reshaped(b: Any, x: Any, items: list[Any]) -> Any:
+    """A NumPy scalar that keeps its rank stays one, as with transpose."""
+    return b.reshape(x, resolved(b, x, items)) if items or b.rank(x) else b.transpose(x, ())
 
 
 @binds("numpy.ravel", method="ravel")
@@ -456,6 +464,8 @@ def _pad(b: Any, array: Any, pad_width: Any, mode: Any = "constant", **options: 
     value = options.pop("constant_values", 0)
     if const(b, mode) != "constant" or options or b.is_sequence(value):
         return b.unsupported("np.pad other than by one constant")
+    if not b.rank(array):
+        return b.unsupported("np.pad of rank 0")
     return b.op("pad", array, pads=pad_pairs(const(b, pad_width), b.rank(array)), value=const(b, value))
 
 

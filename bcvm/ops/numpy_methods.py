@@ -4,8 +4,8 @@ from __future__ import annotations
 from typing import Any
 
 from bcvm.ops.definition import binds
-from bcvm.ops.function_bindings import const, resolved, sequence
-from bcvm.ops.numpy_bindings import copied, flat
+from bcvm.ops.function_bindings import const, sequence
+from bcvm.ops.numpy_bindings import copied, flat, reshaped
 from bcvm.shapes.dim import Dim
 
 
@@ -54,7 +54,7 @@ def _matrix_transpose(b: Any, x: Any) -> Any:
 def _reshape(b: Any, x: Any, *shape: Any, order: Any = "C", copy: Any = None) -> Any:
     if const(b, order) != "C" or copy is not None:
         return b.unsupported("reshape with order or copy")
-    return b.reshape(x, resolved(b, x, sequence(b, shape[0]) if len(shape) == 1 else list(shape)))
+    return reshaped(b, x, sequence(b, shape[0]) if len(shape) == 1 else list(shape))
 
 
 @binds(method="flatten", library="numpy")

@@ -18,7 +18,7 @@ from bcvm.ops.definition import Library, Op, Reduction
 
 SCALARS = {"bool": bool, "int": int, "float": float}
 _STRONG = {"int": "int64", "float": "float64"}
-_NUMPY_1 = int(np.__version__.split(".")[0]) < 2
+NUMPY_1 = int(np.__version__.split(".")[0]) < 2
 
 
 class Operand(NamedTuple):
@@ -98,7 +98,7 @@ def _numpy(op: Op, given: tuple[Operand, ...], attrs: dict[str, Any]) -> Promoti
     skip = 1 if op.operands[:1] == ("condition",) else 0
     values = given[skip:]
     checks = [check._replace(operand=check.operand + skip) for check in _range_checks(values)]
-    names = _weak(values) if not _NUMPY_1 else _by_value(values)
+    names = _weak(values) if not NUMPY_1 else _by_value(values)
     ufunc = op.eager if isinstance(op.eager, np.ufunc) else None
     if ufunc is None:
         common = _common(names)
@@ -108,7 +108,7 @@ def _numpy(op: Op, given: tuple[Operand, ...], attrs: dict[str, Any]) -> Promoti
     *inputs, result = _resolve(ufunc, names)
     if len(set(inputs)) > 1:
         raise Unsupported(f"{op.name} of {' and '.join(inputs)} has no common dtype")
-    if _NUMPY_1:
+    if NUMPY_1:
         _confirm(ufunc, values, result)
     return Promotion(tuple(inputs), result, tuple(checks))
 
@@ -178,7 +178,7 @@ def _weak(given: tuple[Operand, ...]) -> tuple[str, ...]:
 def _range_checks(given: tuple[Operand, ...]) -> list[RangeCheck]:
     """For each Python scalar: the range in which the dtype that a small value gives is right. A known value outside is handled by value
     in NumPy 1 and refused in NumPy 2, where NumPy raises or compares exactly."""
-    tensors = [o.dtype for o in given if not o.is_python and (o.rank > 0 or not _NUMPY_1)]
+    tensors = [o.dtype for o in given if not o.is_python and (o.rank > 0 or not NUMPY_1)]
     if not tensors:
         return []
     target = np.result_type(*tensors)
@@ -189,7 +189,7 @@ def _range_checks(given: tuple[Operand, ...]) -> list[RangeCheck]:
             continue
         if o.value is None:
             checks.append(RangeCheck(i, *bounds))
-        elif not _NUMPY_1 and not bounds[0] <= o.value <= bounds[1]:
+        elif not NUMPY_1 and not bounds[0] <= o.value <= bounds[1]:
             raise Unsupported(f"the Python integer {o.value} is out of bounds for {target}")
     return checks
 
@@ -197,7 +197,7 @@ def _range_checks(given: tuple[Operand, ...]) -> list[RangeCheck]:
 def _bounds(target: Any, scalar: str) -> tuple[float, float] | None:
     if scalar == "int" and target.kind in "iu":
         return None if target == np.int64 else (int(np.iinfo(target).min), int(np.iinfo(target).max))
-    if not _NUMPY_1 or target.kind != "f" or target.itemsize == 8:
+    if not NUMPY_1 or target.kind != "f" or target.itemsize == 8:
         return None
     half = target.itemsize == 2
     if scalar == "int":

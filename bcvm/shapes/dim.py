@@ -305,7 +305,7 @@ def _product(values: Iterable[int]) -> int:
 def _atom_value(atom: Atom, value_of: Callable[[Atom], int]) -> int:
     if atom.kind in ("symbol", "opaque"):
         return value_of(atom)
-    args = [d.evaluate(value_of) for d in atom.args]
+    args: list[int] = [d.evaluate(value_of) for d in atom.args]
     if atom.kind == "floordiv":
         return args[0] // args[1]
     if atom.kind == "mod":

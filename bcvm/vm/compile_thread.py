@@ -9,6 +9,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from bcvm.compiler import loader as _loader  # noqa: F401  first: handlers registered last run first before a fork, and jobs take the loader's lock
+
 HEAD_START = 0.0002  # seconds
 TURN = 0.00005        # seconds that a thread keeps the interpreter lock, while something is to be compiled, if another waits for it
 

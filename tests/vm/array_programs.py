@@ -189,7 +189,7 @@ class Writer:
         return r.choice([f"np.take({v.name}, i % {n}, axis=0)", f"np.pad({v.name}, 1)", f"np.tile({v.name}, 2)",
                          f"np.repeat({v.name}, 2, axis={self.axis(v)})", f"{v.name}[i % {n}]",
                          f"np.tril({v.name})" if len(v.shape) > 1 else f"np.diff({v.name})", f"np.roll({v.name}, 1)", f"np.linalg.norm({v.name})",
-                         f"np.outer({v.name}, {v.name})[:3]",
+                         f"np.outer({v.name}.ravel()[:9], {v.name}.ravel()[:7])",
                          f"np.dot({v.name}, {v.name}.T)", f"ops.rms_norm({v.name} * 1.0)", f"np.split({v.name}, 1)[0]"])
 
     def more(self) -> str:
@@ -205,7 +205,7 @@ class Writer:
             f"np.ceil({x} * 0.5)",
             f"np.sum({x}, axis={axis}, dtype=np.float64)", f"np.mean({x}, dtype=np.float64)", f"np.std({x}, axis={axis}, ddof=1)", f"np.full_like({x}, 3)",
             f"np.ones_like({w.name})",
-            "np.arange(n, n + 7, 2)", "np.arange(s)", f"np.add({x}, {self.fitting(v, 'fi')}, dtype=np.float64)", f"np.outer({x}[:2], {x}[:3])",
+            "np.arange(n, n + 7, 2)", "np.arange(s)", f"np.add({x}, {self.fitting(v, 'fi')}, dtype=np.float64)", f"np.outer({x}.ravel()[:2], {x})",
             f"{x}.clip(0)", f"{x}.clip(min=-1, max=s)",
             f"np.concatenate([{x}, {x}.astype(np.float64)], axis={axis})", f"np.stack([{x}, {x} * 2], axis=-1)", f"np.where({w.name}, 1, 0)",
             f"np.where({x} > s, {x}, s)", f"np.pad({x}, ((1, 2),) * {rank})",

@@ -332,7 +332,28 @@ def test_hints_on_an_inlined_function(tier: str) -> None:
     f = bcvm.jit(plain, tier=tier)
     for _ in range(3):
         same(f(np.ones((3, 3)), np.ones((2, 2))), np.full(3, 7.0))
-        if tier != "interpret":  # there, inner is called as the Python function that it is
-            settle()
+        settle()
+    assert not f.stats()["errors"]
+
+
+@TIERS
+def test_hint_on_the_result_holds_after_a_callback(tier: str) -> None:
+    @bcvm.jit(tier=tier)
+    def f(x: bcvm.Tensor["B, 4"], n, mask: bcvm.Tensor["B"] | None = None) -> bcvm.Tensor["B, 4"]:  # noqa: F821
+        y = x * 2
+        try:
+            m = n + 0
+        finally:
+            pass
+        return y[:m] + 1
+
+    for _ in range(4):
+        for b in (3, 1, 5):
+            same(f(np.ones((b, 4)), b), np.full((b, 4), 3.0))
+            same(f(np.ones((b, 4)), b, np.ones(b)), np.full((b, 4), 3.0))
+        with pytest.raises(ShapeError, match=r"result 'return' has shape \(2, 4\).*B is 3 \(argument 'x', dim 0\)"):
+            f(np.ones((3, 4)), 2)
+        with pytest.raises(ShapeError, match="mask"):
+            f(np.ones((3, 4)), 3, np.ones(2))
         settle()
     assert not f.stats()["errors"]

@@ -51,7 +51,7 @@ def test_8_threads_call_one_function_first_at_once(tier: str) -> None:
         f = bcvm.jit(work_on, tier=tier)
         logs: list[list[int]] = [[] for _ in range(8)]
 
-        def work(i: int) -> None:
+        def work(i: int, f: Any = f, logs: Any = logs) -> None:
             for n in range(40):
                 x = np.arange(1.0 + (i + n) % 5)
                 same(f(x, i, logs[i]), work_on(x, i, []))
