@@ -33,8 +33,10 @@ CTX_CHUNKS = 4       # arena: list of chunks
 CTX_COUNTERS = 5     # pointer to this function's counters (words)
 CTX_INTERRUPT = 6    # pointer to a word that is not 0 when a signal waits
 CTX_LONG = 12        # the kernel that `run_long` runs
+CTX_ROUNDS = 13      # rounds of loops until the next `breathe`
 CTX_FREE = 16        # free-list heads, one per size class
 SIZE_CLASSES = 48
+ROUNDS = 512         # the shortest round takes a few ns: often enough for others, too seldom to be felt
 CTX_WORDS = CTX_FREE + SIZE_CLASSES
 
 # Functions reached through CTX_TABLE. (name, LLVM type of the function)
@@ -49,6 +51,7 @@ TABLE: tuple[tuple[str, str], ...] = (
     ("new_array", "ptr (ptr, i64, i64, ptr)"),  # (ctx, NumPy type number, rank, sizes) -> new C-contiguous ndarray or null (error cleared)
     ("view_array", "ptr (ptr, i64, i64, ptr, ptr, ptr, ptr)"),  # (ctx, NumPy type number, rank, sizes, strides, data, owner object) -> ndarray view or null
     ("run_long", "i32 (ptr, ptr, ptr, i64, i64)"),  # a kernel's type: runs the kernel in CTX_LONG with Python's interpreter lock released
+    ("breathe", "void (ptr)"),                 # (ctx): lets other Python threads run; a loop calls it every ROUNDS rounds
     *((f"move{size}", "void (ptr, i64, ptr, i64, i64, i1)") for size in (1, 2, 4, 8)),  # (to, stride, from, stride, n, skip): strided copies for kernels
     ("malloc", "ptr (i64)"),
     ("free", "void (ptr)"),

@@ -124,6 +124,14 @@ define i32 @run_long(ptr %ctx, ptr %operands, ptr %sizes, i64 %lo, i64 %hi) {{
   ret i32 %code
 }}
 
+define void @breathe(ptr %ctx) {{
+  %at = getelementptr i64, ptr %ctx, i64 {abi.CTX_ROUNDS}
+  store i64 {abi.ROUNDS}, ptr %at
+  %thread = call ptr {at("PyEval_SaveThread")}()
+  call void {at("PyEval_RestoreThread")}(ptr %thread)
+  ret void
+}}
+
 ; ---- arrays
 
 define ptr @new_array(ptr %ctx, i64 %number, i64 %rank, ptr %sizes) {{

@@ -57,9 +57,9 @@ def _pow(b: Any, name: str, operands: tuple[Any, ...]) -> Any:
     integers = [v for v in operands if b.is_tensor(v) and not is_float(b.dtype(v)) or not b.is_tensor(v) and b.dtype(v) in ("int", "bool")]
     if len(integers) == 2 and (b.is_tensor(y) and kind(b.dtype(y)) != "u" or not b.is_tensor(y) and const(b, y) < 0):
         return b.unsupported("an integer power whose exponent may be negative")
+    if NUMPY_1 and b.is_tensor(x) and not b.rank(x) and not b.is_tensor(y):
+        return b.unsupported("a power of rank 0: before NumPy 2 an array keeps its dtype and a number does not")
     if b.is_tensor(x) and is_float(b.dtype(x)) and not b.is_tensor(y) and b.is_scalar(y):
-        if NUMPY_1 and not b.rank(x):
-            return b.unsupported("a power of rank 0: before NumPy 2 an array keeps its dtype and a number does not")
         simple = _simple_power(b, x, y)
         if simple is not None:
             return simple

@@ -63,6 +63,8 @@ def _linear_build(b: Any, x: Any, weight: Any, *bias: Any) -> Any:
 
 
 def _linear(x: Any, weight: Any, *bias: Any) -> Any:
+    if weight.ndim != 2:
+        raise ShapeError(f"linear: the weight is [O, I], not of rank {weight.ndim}")
     y = np.matmul(x, np.transpose(weight))
     return y + bias[0] if bias else y
 

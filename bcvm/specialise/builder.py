@@ -402,6 +402,8 @@ class Builder:
 
     def transpose(self, v: Any, perm: Sequence[int]) -> Value:
         dims = self.dims(v)
+        if sorted(perm) != list(range(len(dims))):
+            raise Unsupported(f"axes {tuple(perm)} of rank {len(dims)}")
         if not dims and v.type.scalar:
             return v  # type: ignore[no-any-return]
         if tuple(perm) == tuple(range(len(dims))):

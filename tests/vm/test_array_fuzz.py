@@ -43,7 +43,9 @@ def difference(got: Any, want: Any) -> float:
 def tolerance(text: str, args: tuple[Any, ...]) -> float:
     """For the narrowest floating-point type that a program may compute in."""
     narrow = {a.dtype.name for a in args if isinstance(a, (np.ndarray, np.generic))} | {name for name in ("float16", "float32") if name in text}
-    return 4e-3 if "float16" in narrow else 1e-5 if "float32" in narrow else 1e-12
+    if narrow & {"float16", "int8", "uint8"}:  # functions of 8-bit integers are float16
+        return 4e-3
+    return 1e-5 if narrow & {"float32", "int16"} else 1e-12
 
 
 def agree(plain: Any, allowed: float, args: tuple[Any, ...], got: Outcome, want: Outcome) -> bool:

@@ -93,6 +93,10 @@ def test_memory_of_a_result(expression: str) -> None:
     "    return np.broadcast_to(x, (3, 5))",
     "    return np.squeeze(x, 0)",
     "    return ops.conv2d(x, x)",
+    "    return ops.linear(x, x[None])",
+    "    return np.transpose(x, (0, 1, 2))",
+    "    return np.transpose(x[None], (1, 0))",
+    "    return np.transpose(x, (0, 0))",
 ])
 def test_error_is_numpys(text: str) -> None:
     check(text, native=False)

@@ -189,3 +189,35 @@ ENDING = """
 def test_interpreter_ends_while_something_compiles(delay: float, tmp_path: Any) -> None:
     done = script(tmp_path, ENDING, DELAY=delay)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_long_native_loop_lets_other_threads_run() -> None:
+    import time
+
+    @bcvm.jit(tier="full")
+    def count(n: int) -> int:
+        s = 0
+        for i in range(n):
+            s = (s + i) % 1_000_003
+        return s
+
+    count(3)
+    done = threading.Event()
+    turns = 0
+
+    def other() -> None:
+        nonlocal turns
+        while not done.is_set():
+            time.sleep(0.001)
+            turns += 1
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    start = time.perf_counter()
+    result = count(40_000_000)
+    took = time.perf_counter() - start
+    done.set()
+    thread.join()
+    s = 40_000_000 * 39_999_999 // 2
+    assert result == s % 1_000_003
+    assert turns > took / 0.1  # far less than what is given, far more than a turn at the end

@@ -258,6 +258,16 @@ def _poll(d: Driver, block: Block) -> None:
     word = e.op(f"load atomic i64, ptr {pointer} monotonic, align 8")
     e.branch(e.op(f"icmp ne i64 {word}, 0"), label, go)
     e.start(go)
+    rounds = e.sub(e.load("%ctx", abi.CTX_ROUNDS), "1")
+    e.store(rounds, "%ctx", abi.CTX_ROUNDS)
+    breathe, on = e.new_label("breathe"), e.new_label("on")
+    e.branch(e.compare("sle", rounds, "0"), breathe, on)
+    e.start(breathe)
+    e.push()  # what is looked up in there is not known beyond
+    e.call("breathe", "%ctx")
+    e.pop()
+    e.jump(on)
+    e.start(on)
 
 
 def _step(d: Driver, step: PlanStep) -> None:
