@@ -110,6 +110,7 @@ class Machine:
         self.stored = False
         self.names: dict[tuple[int, Dim], Dim] = {}
         self.numbers: dict[Any, Value] = {}  # scalar nodes of a block by what they compute: one value has one dim
+        self.stored_through: set[str] = set()  # dtypes of stores into what may be an input
         self.inlined = 0
         self.n_nodes = 0
         self.tick = 0
@@ -184,6 +185,9 @@ class Machine:
                 self.enter(key, edges)
         self.finish_returns()
         self.drop_unused_objects()
+        for i in self.graph.inputs:
+            if isinstance(i.value.type, Tensor) and not i.value.type.scalar and i.value.type.dtype in self.stored_through:
+                i.writable = True
         self.mark_programs()
         return self.graph
 

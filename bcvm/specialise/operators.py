@@ -198,6 +198,8 @@ def store(m: "Machine", view: Value, value: Tree, same_kind: bool = False) -> No
     for i in m.graph.inputs:
         if i.value is view.root:
             i.writable = True
+    if view.root.node is None:  # a block parameter, or an input: any input of this dtype may have come here
+        m.stored_through.add(t.dtype)
     m.emit("store", (view, v))
 
 

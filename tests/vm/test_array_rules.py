@@ -133,3 +133,22 @@ def test_program(text: str) -> None:
 ])
 def test_numbers_and_arrays_of_rank_0(text: str) -> None:
     check(text, native="[...] =" not in text and "pad" not in text and "print" not in text)
+
+
+def test_a_store_through_a_view_that_a_loop_carries_never_writes_to_a_read_only_argument() -> None:
+    def mark(x: Any, n: int) -> Any:
+        v = x[1:]
+        for _ in range(n):
+            v[0] = 5.0
+            v = v[1:]
+        return x
+
+    jitted = bcvm.jit(mark, tier="full")
+    writable = np.zeros(30)
+    np.testing.assert_array_equal(jitted(writable.copy(), 20), mark(writable.copy(), 20))
+    fixed = np.zeros(30)
+    fixed.flags.writeable = False
+    for _ in range(3):
+        with pytest.raises(ValueError, match="read-only"):
+            jitted(fixed, 20)
+    assert fixed.max() == 0
