@@ -318,7 +318,7 @@ def gelu(e: Vector, x: Value) -> Value:
     g = e.div(horner(e, tuple(0.5 * p for p in coefficients), q), e.fma(a, k(e, x, math.sqrt(2)), k(e, x, 1)))
     phi = e.mul(_exp_minus_half_square(e, a), g)
     tail = e.mul(a, phi)
-    return e.select(e.compare("le", x, k(e, x, 0)), e.neg(tail), e.sub(x, tail))
+    return e.select(e.compare("lt", x, k(e, x, 0)), e.neg(tail), e.sub(x, tail))
 
 
 def _exp_minus_half_square(e: Vector, a: Value) -> Value:
