@@ -21,7 +21,7 @@ def cell_call(m: "Machine", callee: Const) -> Tree | None:
     """A call of a cell without hooks, mixed precision and the like is a call of its construct; guarded."""
     from mindspore.nn import Cell
     cell = callee.value
-    if not isinstance(cell, Cell):
+    if not issubclass(type(cell), Cell):
         return None
     if type(cell).__call__ is not Cell.__call__:
         raise Unsupported(f"{type(cell).__name__} overrides __call__")
@@ -37,7 +37,7 @@ def cell_call(m: "Machine", callee: Const) -> Tree | None:
 def jit_cell(obj: Any, options: dict[str, Any]) -> Any:
     """The construct of a cell, jitted and bound to it."""
     from mindspore.nn import Cell
-    if not isinstance(obj, Cell):
+    if not issubclass(type(obj), Cell):
         return None
     if "construct" in vars(obj):
         return function.jit(vars(obj)["construct"], **options)

@@ -206,7 +206,7 @@ class MindSporeReader:
 def cell_attribute(obj: Any, name: str) -> tuple[tuple[Any, ...], ...] | None:
     """How to read an attribute of a cell without its __getattr__: parameters, buffers and cells live in dictionaries of their own."""
     from mindspore.nn import Cell
-    if not isinstance(obj, Cell) or type(obj).__getattr__ is not Cell.__getattr__ or name in vars(obj) or any(name in vars(c) for c in type(obj).__mro__):
+    if not issubclass(type(obj), Cell) or type(obj).__getattr__ is not Cell.__getattr__ or name in vars(obj) or any(name in vars(c) for c in type(obj).__mro__):
         return None
     for place in ("_params", "_buffers", "_cells", "_params_list"):
         inside = vars(obj).get(place)
