@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from bcvm.specialise.machine import Machine
 
 
+CALLS_ITSELF = "calls itself"
+
+
 def call(m: "Machine", frame: Frame, callee: Tree, args: list[Tree], keywords: dict[str, Tree]) -> None:
     """Call a tree; its arguments are off the stack. Pushes the result and advances, or enters an inlined activation."""
     if isinstance(callee, Aggregate) and callee.kind == "method":
@@ -97,7 +100,7 @@ def inline(m: "Machine", frame: Frame, fn: types.FunctionType, args: list[Tree],
     if len(m.frames) >= INLINE_DEPTH:
         raise Unsupported(f"calls nest deeper than {INLINE_DEPTH}")
     if any(f.bound.function is fn for f in m.frames):
-        raise Unsupported(f"{fn.__qualname__} calls itself")
+        raise Unsupported(f"{fn.__qualname__} {CALLS_ITSELF}")
     bound = m.program_of(fn)
     m.inlined += len(bound.program.code)
     if m.inlined > INLINE_INSTRUCTIONS:

@@ -81,7 +81,10 @@ def _jitted(found: Any, target: str) -> Any:
         return found
     if not callable(found):
         raise Refused(f"{target} is an object of type {type(found).__name__}, not a function")
-    return bcvm.jit(found)
+    try:
+        return bcvm.jit(found)
+    except TypeError as e:
+        raise Refused(f"{target}: {e}") from None
 
 
 def _read(path: str) -> bytes:

@@ -1,8 +1,10 @@
 """Prints the `[BCVM]` lines of compilations: a listener of the virtual machine."""
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
+from bcvm.config import config
 from bcvm.specialise.types import Tensor
 from bcvm.tools import log
 from bcvm.vm import listener
@@ -13,6 +15,13 @@ _STEP = {"Parse": 1, "Shape": 2, "IR": 3, "Fusion": 4, "Mapping": 5, "CodeGen": 
 
 
 def hear(event: str, fields: dict[str, Any]) -> None:
+    """What the virtual machine tells; a function's own `log_level` holds for what concerns it."""
+    own = fields["function"].options.get("log_level")
+    with config(log_level=own) if own is not None else nullcontext():
+        _hear(event, fields)
+
+
+def _hear(event: str, fields: dict[str, Any]) -> None:
     if event == "compiled":
         if log.enabled("info"):
             _compiled(fields["function"], fields["specialisation"])

@@ -54,6 +54,9 @@ def explain(function: "Function", args: Sequence[Any], kwargs: Mapping[str, Any]
     values = (*args, *kwargs.values())
     key = call_key(values, names)
     made = next((s for s in reversed(function.site.specialisations) if s.key == key), None)
+    if made is None and not values and function.bound.program.params and function.site.specialisations:
+        made = function.site.specialisations[-1]  # nothing was asked for: what was compiled last
+        key = made.key
     name = function.bound.program.name
     if made is not None:
         graph, compiled = made.graph, made.code.compiled

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import sys
 from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType, TracebackType
@@ -50,14 +51,19 @@ class Frame:
         if not isinstance(shape, tuple):
             if value is None and what == "argument" and self.bound.defaults.get(name, self) is None:
                 return  # an argument that is left out
-            raise ShapeError(f"{self.bound.program.name}: {what} {name!r} has the hint {hint}, but is no tensor: {type(value).__name__}")
+            raise ShapeError(f"{self._where()}: {what} {name!r} has the hint {hint}, but is no tensor: {type(value).__name__}")
         if self.resolver is None:
             self.resolver = SymbolicResolver()
         try:
             self.resolver.bind(name, hint, shape, what)
             self.resolver.resolve()
         except ShapeError as e:
-            raise ShapeError(f"{self.bound.program.name}: {e}") from None
+            raise ShapeError(f"{self._where()}: {e}") from None
+
+    def _where(self) -> str:
+        """`f (model.py:12)`"""
+        program = self.bound.program
+        return f"{program.name} ({os.path.basename(program.filename)}:{program.first_line})"
 
 
 # -- arguments

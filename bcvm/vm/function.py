@@ -14,11 +14,12 @@ from typing import Any
 from bcvm.bytecode.program import BoundProgram, Program
 from bcvm.config import Options, check, resolve, scope
 from bcvm.errors import BcvmError
+from bcvm.specialise.calls import CALLS_ITSELF
 from bcvm.specialise.ssa import State
 from bcvm.vm import entry, interpreter, libraries, listener
 from bcvm.vm.compile_thread import thread
 from bcvm.vm.continuation import Continuations, Resume
-from bcvm.vm.frame import Frame
+from bcvm.vm.frame import Frame, bind
 from bcvm.vm.keys import call_key
 from bcvm.vm.site import LEAVE_AT, Site, Specialisation
 from bcvm.vm.states import frames_of
@@ -26,6 +27,7 @@ from bcvm.vm.warm import warm
 
 _live: "weakref.WeakSet[Any]" = weakref.WeakSet()
 _serials = itertools.count()
+NO_SPLICE = "the spliced tier is not part of this version; use tier='auto' or tier='full'"
 SAFE_POINTS = 24  # of a function, as far as the test mode looks
 
 
@@ -51,7 +53,10 @@ class Function:
     def settings(self) -> Options:
         outer = scope()
         if self._settings is None or self._settings[0] is not outer:
-            self._settings = (outer, resolve(self.options))
+            settings = resolve(self.options)
+            if settings.tier == "splice":
+                raise BcvmError(NO_SPLICE)
+            self._settings = (outer, settings)
         return self._settings[1]
 
     # -- the slow way of a call: no native entry took it
@@ -78,7 +83,11 @@ class Function:
                     return site.target(*args, **kwargs)
             elif running is not None:
                 thread.give_way()
-            self.fallbacks[site.reason(key)] += 1
+            reason = site.reason(key)
+            self.fallbacks[reason] += 1
+            if reason.endswith(CALLS_ITSELF) and self.bound.function is not None and len(self.bound.program.hints) == 1:  # Python itself needs fewer frames a level
+                self.interpreted += 1
+                return self.bound.function(*self.receiver, *args, **kwargs)
             return self.interpret(args, kwargs)
         if settings.background and settings.tier == "auto":
             self.fallbacks["first call"] += 1
@@ -154,10 +163,11 @@ class Function:
         return [self.site, *self.continuations.sites()]
 
     def stats(self) -> dict[str, Any]:
-        native = self.site.past_calls + sum(s.code.calls() for s in self.site.specialisations)
+        entered = self.site.past_calls + sum(s.code.calls() for s in self.site.specialisations)
+        left = sum(s.code.left() for s in self.site.specialisations)
         sites = self.sites()
         return {
-            "calls": native + self.interpreted, "native": native, "interpreted": self.interpreted,
+            "calls": entered + self.interpreted, "native": entered - left, "left": left, "interpreted": self.interpreted,
             "compiles": self.compiles, "recompiles": sum(n - 1 for n in self.site.published.values()),
             "specialisations": len(self.site.specialisations), "continuations": sum(len(s.specialisations) for s in sites[1:]),
             "code_bytes": sum(sp.code.size for s in sites for sp in s.specialisations),
@@ -188,6 +198,7 @@ def _warmup(function: Function, *examples: tuple[Any, ...]) -> None:
     for example in examples:
         if not isinstance(example, tuple):
             raise TypeError(f"warmup takes tuples of arguments, not {type(example).__name__}")
+        bind(function.bound, function.receiver + example, {})  # TypeError for arguments that do not fit
         key = call_key(example)
         job = function.site.ask(key, example, ())
         if job is not None:
@@ -202,7 +213,7 @@ def _explain(function: Function, *args: Any, **kwargs: Any) -> Any:
 
 
 def _stats(function: Function) -> dict[str, Any]:
-    """Counters: calls, native, interpreted, compiles, recompiles, specialisations, code_bytes, fallbacks by reason, exits by reason."""
+    """Counters: calls (native, left and interpreted ones), native (from start to end), left (entered native code and finished in the interpreter), interpreted, compiles, recompiles, specialisations, code_bytes, fallbacks by reason, exits by reason."""
     return function.stats()
 
 
@@ -240,7 +251,7 @@ def jit(fn: Any = None, **options: Any) -> Any:
     option or something that is not callable."""
     checked = check(options, "bcvm.jit")
     if checked.get("tier") == "splice":
-        raise BcvmError("bcvm.jit: the spliced tier is not part of this version; use tier='auto' or tier='full'")
+        raise BcvmError(NO_SPLICE)
     if fn is None:
         return lambda f: jit(f, **options)
     from bcvm.frontend import program_of

@@ -6,6 +6,7 @@ is published by one store of its address, and what it refers to never changes af
 """
 from __future__ import annotations
 
+import contextvars
 import threading
 import time
 import weakref
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from bcvm.bytecode.program import BoundProgram
 from bcvm.errors import Unsupported
 from bcvm.specialise import specialise_call, specialise_continuation
+from bcvm.specialise.calls import CALLS_ITSELF
 from bcvm.specialise.ssa import Exit, Graph, Return
 from bcvm.vm import entry, listener
 from bcvm.vm.code_cache import cache
@@ -83,7 +85,8 @@ class Site:
                 return None
             self.asked[key] += 1
             self.pending[key] = threading.Event()
-        return lambda: self._compile(key, args, names)
+        context = contextvars.copy_context()  # the settings in force where the call was made
+        return lambda: context.run(self._compile, key, args, names)
 
     def _compile(self, key: Any, args: Sequence[Any], names: tuple[str, ...]) -> None:
         """On the compile thread. Whatever fails here is counted and the calls stay interpreted."""
@@ -118,6 +121,9 @@ class Site:
             graph = specialise_continuation(self.bound, self.pc, args[:n], args[n:end], self.iterators, UNSET, program_of, leave_at, self.symbols, args[end:])
         specialised = time.perf_counter()
         listener.send("specialise", function=self.owner, key=key, ms=(specialised - start) * 1e3)
+        again = next((reason for _, _, reason in graph.callbacks if reason.endswith(CALLS_ITSELF)), None)
+        if again is not None:
+            return again  # leaving native code at each level of a recursion costs more than it saves
         if not worthwhile(graph):
             why = next((b.end.reason for b in graph.blocks if isinstance(b.end, Exit)), "nothing to run natively")
             return why
