@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from bcvm.compiler.runtime import python_api
+from bcvm.turns import checkpoint
 
 
 def constant(address: int) -> str:
@@ -29,6 +30,7 @@ class Emitter:
         self.lines.append("  " + text)
 
     def let(self, text: str, stem: str = "v") -> str:
+        checkpoint()
         name = self.name(stem)
         self.line(f"{name} = {text}")
         return name

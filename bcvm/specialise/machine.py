@@ -37,6 +37,7 @@ from bcvm.specialise.ssa import (
     tree_key,
 )
 from bcvm.specialise.types import Const, PyObject, Scalar, Tensor, Type
+from bcvm.turns import checkpoint
 
 VERSIONS = 8            # of one block, by the types of its parameters; then a side exit
 NODE_BUDGET = 60_000    # nodes of a graph; then a side exit
@@ -222,6 +223,7 @@ class Machine:
     def step(self, frame: Frame) -> None:
         from bcvm.specialise.instructions import EXECUTE
         self.tick += 1
+        checkpoint()
         if self.n_nodes > NODE_BUDGET:
             return self.leave(frame, "the graph is too large")
         opcode, operands = frame.bound.program.code[frame.pc]

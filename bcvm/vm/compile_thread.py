@@ -8,10 +8,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
+from bcvm import turns
 from bcvm.compiler import loader as _loader  # noqa: F401  first: handlers registered last run first before a fork, and jobs take the loader's lock
 
 HEAD_START = 0.0002  # seconds
+NICE = 10
+SLICE_MIN, SLICE_MAX = 0.0001, 0.002  # seconds that a call which must be interpreted gives the compile thread before it begins
 TURN = 0.00005        # seconds that a thread keeps the interpreter lock, while something is to be compiled, if another waits for it
 
 
@@ -117,6 +121,9 @@ class CompileThread:
             self._working.release()
 
     def _run(self) -> None:
+        turns.compile_here()
+        with suppress(OSError):  # the caller's own threads, as those of a BLAS library, come first
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.getpriority(os.PRIO_PROCESS, 0) + NICE)
         while True:
             with self._wake:
                 self._wake.wait_for(lambda: self._jobs or self._garbage or self._stopping)
@@ -149,6 +156,7 @@ class CompileThread:
         self._working.release()
 
     def _in_child(self) -> None:
+        turns.reset()
         jobs = self._jobs
         if self._next is not None:
             jobs.appendleft(self._next)
@@ -157,10 +165,10 @@ class CompileThread:
             self._turns.normal()
         self._jobs, self._busy = jobs, len(jobs)  # the child needs them as well; `ensure` or the next request starts its thread
 
-    def give_way(self) -> None:
-        """Called by a caller that is interpreting what is being compiled: one turn for the compile thread, so that many quick calls do not keep
-        it from ending. Costs a call at most a turn."""
-        time.sleep(2 * TURN)  # of 0 seconds would take the interpreter lock back before the other thread is awake
+    def give_way(self, usual: float) -> None:
+        """Called by a caller that is about to interpret what is being compiled, which takes `usual` seconds: a slice for the compile thread, half of
+        that within limits. The call then runs undisturbed."""
+        time.sleep(min(max(usual / 2, SLICE_MIN), SLICE_MAX))
 
     def ensure(self) -> None:
         """Start the thread if jobs wait that a fork left without one."""

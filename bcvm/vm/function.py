@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from bcvm import turns
 from bcvm.bytecode.program import BoundProgram, Program
 from bcvm.config import Options, check, resolve, scope
 from bcvm.errors import BcvmError
@@ -82,7 +83,7 @@ class Function:
                 if key not in site.failed:
                     return site.target(*args, **kwargs)
             elif running is not None:
-                thread.give_way()
+                return self.interpret_beside(args, kwargs)
             reason = site.reason(key)
             self.fallbacks[reason] += 1
             if reason.endswith(CALLS_ITSELF) and self.bound.function is not None and len(self.bound.program.hints) == 1:  # Python itself needs fewer frames a level
@@ -100,6 +101,16 @@ class Function:
         elif key not in site.failed:
             return site.target(*args, **kwargs)
         return self.interpret(args, kwargs)
+
+    def interpret_beside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Interpret a call that is being compiled for."""
+        self.fallbacks["compiling"] += 1
+        thread.give_way(self.seconds["interpreted"] / max(self.interpreted, 1))
+        turns.begin_call()
+        try:
+            return self.interpret(args, kwargs)
+        finally:
+            turns.end_call()
 
     def interpret(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.interpreted += 1

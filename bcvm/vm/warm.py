@@ -24,6 +24,9 @@ def warm() -> str:
         return entry.reason()
     try:
         from bcvm.compiler import native
+        from bcvm.compiler.driver import library  # noqa: F401
+        from bcvm.vm import report  # noqa: F401
+        from bcvm.compiler.kernels import column, conv, libm, math, matmul, movement, region, row, transpose  # noqa: F401  loading a module holds up callers
         x = np.arange(3, dtype=np.float32)
         graph = specialise_call(BoundProgram(_TRIAL), (x,), (), _no_callees)
         target = entry.make_function_type("Trial", {})()

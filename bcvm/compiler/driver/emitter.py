@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from bcvm.compiler import abi
+from bcvm.turns import checkpoint
 
 
 def is_literal(x: str) -> bool:
@@ -48,6 +49,7 @@ class Emitter:
         return f"{hint}.{self._names}"
 
     def op(self, text: str) -> str:
+        checkpoint()
         name = self.name()
         self.lines.append(f"  {name} = {text}")
         return name

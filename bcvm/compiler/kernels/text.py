@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from bcvm.compiler import abi
 from bcvm.compiler.target import Target
+from bcvm.turns import checkpoint
 
 KERNEL_PARAMETERS = "ptr %ctx, ptr %ops, ptr %sizes, i64 %lo, i64 %hi"
 
@@ -61,6 +62,7 @@ class Function:
         self.block = "entry"
 
     def op(self, text: str) -> str:
+        checkpoint()
         self._count += 1
         name = f"%v{self._count}"
         self._lines.append(f"  {name} = {text}")

@@ -1,0 +1,58 @@
+"""Who may run Python now, while something is compiled: calls that are interpreted come first.
+
+Two threads that both run Python take the interpreter lock from each other at every release, and interpreted tensor code releases it at every
+larger op, so a compilation beside it would slow a call down many times over. The compile thread therefore waits at checkpoints
+while a call is interpreted, and such a call gives it a slice of time before it begins (`vm.compile_thread`).
+"""
+from __future__ import annotations
+
+import threading
+import time
+
+PATIENCE = 0.02  # seconds that the compile thread waits for one call; a longer one has to share
+
+_calls = 0                                # calls being interpreted that a compilation would disturb
+_changed = threading.Condition()
+_compiling: int | None = None             # the thread that compiles
+
+
+def begin_call() -> None:
+    global _calls
+    with _changed:
+        _calls += 1
+
+
+def end_call() -> None:
+    global _calls
+    with _changed:
+        _calls -= 1
+        if not _calls:
+            _changed.notify_all()
+
+
+def compile_here() -> None:
+    """This thread is the one that compiles."""
+    global _compiling
+    _compiling = threading.get_ident()
+
+
+def checkpoint() -> None:
+    """A place in the work of the compile thread where it may wait."""
+    if _calls and threading.get_ident() == _compiling:
+        _wait()
+
+
+def _wait() -> None:
+    end = time.perf_counter() + PATIENCE
+    with _changed:
+        while _calls:
+            left = end - time.perf_counter()
+            if left <= 0:
+                return
+            _changed.wait(left)
+
+
+def reset() -> None:
+    """In a child after a fork: no call is inside."""
+    global _calls, _changed, _compiling
+    _calls, _changed, _compiling = 0, threading.Condition(), None
