@@ -128,8 +128,8 @@ class Site:
             why = next((b.end.reason for b in graph.blocks if isinstance(b.end, Exit)), "nothing to run natively")
             return why
         admits = admission(graph)
-        if self.asked[key] == 1 and any(s.admits == admits for s in self.specialisations):
-            return None
+        if any(s.admits == admits for s in self.specialisations):
+            return None  # the call came while this was being published, or misses for a reason that new code would not mend
         successor = entry.get_entry(self.target)
         code = native.build(graph, len(args), names, successor, self.owner.resume_for(self, key), self.owner.settings().fusion)
         graph.forget_examples()
