@@ -1,0 +1,93 @@
+"""Calls that are interpreted come before the compilation that they wait for, and neither starves."""
+from __future__ import annotations
+
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import bcvm
+from bcvm import turns
+from bcvm.vm.compile_thread import thread
+
+
+def test_the_compile_thread_waits_at_checkpoints_while_a_call_is_interpreted() -> None:
+    passed: list[float] = []
+
+    def work() -> None:
+        turns.checkpoint()
+        passed.append(time.perf_counter())
+
+    turns.begin_call()
+    try:
+        thread.call(lambda: None)  # the thread is there
+        thread.submit(work)
+        time.sleep(turns.PATIENCE / 4)
+        waited = not passed
+    finally:
+        turns.end_call()
+    thread.idle()
+    assert waited and passed
+
+
+def test_a_long_call_does_not_hold_up_a_compilation_for_ever() -> None:
+    turns.begin_call()
+    try:
+        start = time.perf_counter()
+        thread.call(turns.checkpoint)
+        assert time.perf_counter() - start < 50 * turns.PATIENCE
+    finally:
+        turns.end_call()
+
+
+def test_other_threads_never_wait_at_checkpoints() -> None:
+    turns.begin_call()
+    try:
+        other = threading.Thread(target=turns.checkpoint)
+        other.start()
+        other.join(5)
+        assert not other.is_alive()
+    finally:
+        turns.end_call()
+
+
+def test_the_switch_interval_is_what_it_was_once_nothing_is_compiled() -> None:
+    before = sys.getswitchinterval()
+
+    @bcvm.jit
+    def f(x):
+        return x * 3.0 - 1.0
+
+    f(np.ones(3))
+    thread.idle()
+    assert sys.getswitchinterval() == before
+    assert f.stats()["compiles"] == 1
+
+
+def test_quick_calls_do_not_keep_a_compilation_from_ending() -> None:
+    @bcvm.jit
+    def f(x):
+        return np.maximum(x * 5.0, 0) + x
+
+    x = np.ones((2, 3), np.float32)
+    for _ in range(3000):
+        f(x)
+        if f.stats()["native"]:
+            break
+    assert f.stats()["native"] and f.stats()["recompiles"] == 0
+
+
+def test_recursion_gives_pythons_results_and_pythons_error() -> None:
+    def down(x, n):
+        return x if n == 0 else jitted(x + 1, n - 1)
+
+    jitted = bcvm.jit(down)
+    x = np.zeros(2)
+    for depth in (3, 3, 40, 100):
+        assert jitted(x, depth).tolist() == [depth, depth]
+        thread.idle()
+    with pytest.raises(RecursionError):
+        jitted(x, 100_000)
+    assert jitted(x, 5).tolist() == [5, 5]
