@@ -127,7 +127,7 @@ class Site:
         if not worthwhile(graph):
             why = next((b.end.reason for b in graph.blocks if isinstance(b.end, Exit)), "nothing to run natively")
             return why
-        admits = admission(graph)
+        admits = (len(args), names, admission(graph))
         if any(s.admits == admits for s in self.specialisations):
             return None  # the call came while this was being published, or misses for a reason that new code would not mend
         successor = entry.get_entry(self.target)
