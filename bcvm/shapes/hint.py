@@ -122,7 +122,7 @@ def spell(d: Dim) -> str:
     """Terms sorted: positive ones first, then by degree and text, the constant last."""
     terms = []
     for monomial, c in d.terms:
-        alone = abs(c) == 1 and len(monomial) == 1 and monomial[0][1] == 1
+        alone = c == 1 and len(monomial) == 1 and monomial[0][1] == 1  # a leading minus would bind to the dividend
         factors = sorted(_spell_atom(atom, alone) for atom, power in monomial for _ in range(power))
         if abs(c) != 1 or not factors:
             factors.insert(0, str(abs(c)))

@@ -41,6 +41,13 @@ def test_printed_dim_parses_to_the_same_dim(d: Dim) -> None:
         assert parse_dim(spell(d)) is d
 
 
+def test_a_negative_quotient_prints_with_brackets() -> None:
+    from bcvm.shapes.hint import spell
+    b = Dim.symbol("B")
+    assert spell(-(b // 2)) == "-(B//2)" and parse_dim("-(B//2)") is -(b // 2)
+    assert parse_dim("-B//2") is (-b) // 2
+
+
 def test_text_does_not_depend_on_what_was_made_before() -> None:
     code = "from bcvm.shapes.hint import parse_hint\nparse_hint('{}')\nprint(parse_hint('[S*B+A, max(T,A)//B]'))"
     outputs = {subprocess.run([sys.executable, "-c", code.format(first)], capture_output=True, text=True, check=True).stdout for first in ("A,B,S,T", "T,S,B,A")}
