@@ -58,7 +58,10 @@ def measure(fn: Callable[[], Iterator[Figure]]) -> Callable[[], Iterator[Figure]
 
 def python(code: str) -> Any:
     """The JSON that a fresh interpreter prints last."""
-    done = subprocess.run([sys.executable, "-c", code], cwd=HERE, capture_output=True, text=True, timeout=300)
+    with tempfile.TemporaryDirectory() as folder:  # a file: functions need a source to be read from
+        script = Path(folder) / "measured.py"
+        script.write_text(code)
+        done = subprocess.run([sys.executable, str(script)], cwd=HERE, capture_output=True, text=True, timeout=300)
     if done.returncode:
         raise RuntimeError((done.stderr.strip().splitlines() or ["no message"])[-1])
     return json.loads(done.stdout.strip().splitlines()[-1])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bcvm.vm.function import Function
 
 AFTER_CALLBACKS = 2     # passes through a place after a callback before native code is asked for
-LOOP_ITERATIONS = 500   # interpreted iterations of a loop before its header becomes an entry
+LOOP_ITERATIONS = 500   # iterations of a loop, in one interpreted call, before its header becomes an entry
 MAX_SITES = 64
 _RANGE_ITERATOR = type(iter(range(0)))
 _LOOP_START = 0x33
@@ -45,11 +45,13 @@ class Continuations:
         self.owner = owner
         self._sites: dict[Any, Site] = {}
         self._passes: Counter[Any] = Counter()
+        self._rounds: Counter[Any] = Counter()  # of loops, since a call began
 
     def sites(self) -> list[Site]:
         return list(self._sites.values())
 
     def hooks(self) -> "Continuations | None":
+        self._rounds.clear()
         return self if self.owner.settings().tier != "interpret" else None
 
     def run(self, frame: Frame) -> Any:
@@ -59,19 +61,19 @@ class Continuations:
 
     # -- the interpreter's hooks
     def at_loop(self, frame: Frame) -> tuple[bool, Any] | None:
-        return self._enter(frame, LOOP_ITERATIONS)
+        return self._enter(frame, LOOP_ITERATIONS, self._rounds)
 
     def after_call_py(self, frame: Frame) -> tuple[bool, Any] | None:
-        return self._enter(frame, AFTER_CALLBACKS)
+        return self._enter(frame, AFTER_CALLBACKS, self._passes)
 
-    def _enter(self, frame: Frame, threshold: int) -> tuple[bool, Any] | None:
+    def _enter(self, frame: Frame, threshold: int, passes: Counter[Any]) -> tuple[bool, Any] | None:
         pattern = tuple(i for i, v in enumerate(frame.stack) if type(v) is _RANGE_ITERATOR)
         symbols = symbols_of(frame)
         place = (frame.bound, frame.pc, pattern, symbols)
         site = self._sites.get(place)
         if site is None:
-            self._passes[place] += 1
-            if self._passes[place] < threshold or len(self._sites) >= MAX_SITES:
+            passes[place] += 1
+            if passes[place] < threshold or len(self._sites) >= MAX_SITES:
                 return None
             site = self._sites[place] = make_site(self.owner, frame.bound, frame.pc, pattern, symbols)
         result = site.target(*flat_values(frame, pattern), *(frame.resolver.table[name] for name, _ in symbols))
