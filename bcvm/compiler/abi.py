@@ -40,7 +40,6 @@ ROUNDS = 512         # the shortest round takes a few ns: often enough for other
 CTX_WORDS = CTX_FREE + SIZE_CLASSES
 
 # Functions reached through CTX_TABLE. (name, LLVM type of the function)
-P = "ptr"
 TABLE: tuple[tuple[str, str], ...] = (
     ("alloc", "ptr (ptr, i64)"),               # (ctx, bytes) -> arena buffer with count 1, or null
     ("retain", "void (i64)"),                  # (base)

@@ -10,7 +10,7 @@ from bcvm.errors import ShapeError, Unsupported
 from bcvm.ops.definition import OPS, Composite, Library, Op, Reduction, ScalarExpr, View
 from bcvm.ops.promotion import Operand, result_dtype
 from bcvm.shapes.dim import Dim, broadcast, dim, maximum, minimum, product
-from bcvm.specialise.ssa import Aggregate, Tree, Value, leaves
+from bcvm.specialise.ssa import Aggregate, Tree, Value
 from bcvm.specialise.types import Const, Scalar, Tensor
 
 if TYPE_CHECKING:
@@ -455,7 +455,3 @@ class ShapeRequests:
         if how == "le" and ahi <= blo or how == "lt" and ahi < blo:
             return
         self.m.emit("check", how=how, a=a, b=b, message=message)
-
-
-def tensors_in(trees: Sequence[Tree]) -> list[Value]:
-    return [v for t in trees for v in leaves(t) if isinstance(v.type, Tensor)]

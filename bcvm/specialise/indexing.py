@@ -119,8 +119,7 @@ def slice_view(m: "Machine", v: Value, items: list[tuple[Any, ...]], array: bool
         per_axis.append(("slice", start, step))
         dims.append(size)
     whole = not dims and not new_at and not array
-    out = v if per_axis and all(i == ("slice", Dim.const(0), 1) for i in per_axis) and dims == list(t.dims) and not new_at and False else b.view(
-        v, dims, "slice", items=tuple(per_axis), whole=whole)
+    out = b.view(v, dims, "slice", items=tuple(per_axis), whole=whole)
     for a in new_at:
         d = out.type.dims  # type: ignore[union-attr]
         out = b.view(out, (*d[:a], Dim.const(1), *d[a:]), "expand", axis=a)

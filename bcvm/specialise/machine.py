@@ -189,7 +189,6 @@ class Machine:
         for i in self.graph.inputs:
             if isinstance(i.value.type, Tensor) and not i.value.type.scalar and i.value.type.dtype in self.stored_through:
                 i.writable = True
-        self.mark_programs()
         return self.graph
 
     def start(self, block: Block, frames: Frames) -> None:
@@ -468,9 +467,6 @@ class Machine:
             for jump in (block.end,) if isinstance(block.end, Jump) else (block.end.then, block.end.orelse) if isinstance(block.end, Branch) else ():
                 used.update(jump.args)
         self.graph.inputs = [i for i in self.graph.inputs if i.value in used or not isinstance(i.value.type, PyObject)]
-
-    def mark_programs(self) -> None:
-        self.graph.programs = list({id(s.bound): s.bound for b in self.graph.blocks if b.state for s in b.state.levels}.values())
 
 
 def loop_changes(frames: Frames) -> Callable[[int, tuple[str, int]], bool]:

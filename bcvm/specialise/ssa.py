@@ -240,7 +240,6 @@ class Graph:
     blocks: list[Block] = field(default_factory=list)
     n_values: int = 0
     callbacks: list[tuple[Program, int, str]] = field(default_factory=list)  # where native code leaves, and why
-    programs: list[BoundProgram] = field(default_factory=list)               # every function that was inlined
     options: dict[str, Any] = field(default_factory=dict)
     examples: list[Const] = field(default_factory=list)                      # whose value is an object of the call that was specialised for
 

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bcvm.bytecode.instructions import BY_OPCODE
@@ -139,4 +138,3 @@ def continuation_type() -> type:
 
 
 _type: type | None = None
-Slow = Callable[..., Any]

@@ -150,7 +150,6 @@ class Function:
         report.compiled(self, site, made)
 
     def fell_back(self, reason: str) -> None:
-        self.fallbacks[reason] += 0
         listener.send("fallback", function=self, reason=reason)
 
     def compile_failed(self, key: Any, error: Exception) -> None:

@@ -23,7 +23,6 @@ from bcvm.vm import entry, listener
 from bcvm.vm.code_cache import cache
 from bcvm.vm.compile_thread import thread
 from bcvm.vm.frame import UNSET
-from bcvm.vm.keys import call_key, describe_key
 
 if TYPE_CHECKING:
     from bcvm.compiler.native import NativeCode
@@ -178,10 +177,3 @@ def worthwhile(graph: Graph) -> bool:
         if any(n.op in ("op", "copy", "store", "fill") for n in block.nodes):
             return True
     return False
-
-
-def explain_key(key: Any) -> str:
-    return describe_key(key)
-
-
-__all__ = ["ATTEMPTS", "LIMIT", "Site", "Specialisation", "call_key", "worthwhile"]
