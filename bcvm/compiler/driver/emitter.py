@@ -150,6 +150,14 @@ class Emitter:
             return a
         return b if c == "false" else self.op(f"select i1 {c}, {type} {a}, {type} {b}")
 
+    def join(self, type: str, before: tuple[str, str], after: tuple[str, str]) -> str:
+        """A value where two edges meet, each given as (operand, label it comes from)."""
+        if before[0] == after[0]:
+            return before[0]
+        phi = self.phi(type)
+        phi.edges += [before, after]
+        return phi.name
+
     def both(self, a: str, b: str) -> str:
         if "false" in (a, b):
             return "false"

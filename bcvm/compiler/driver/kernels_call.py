@@ -252,16 +252,9 @@ def _mergeable(d: Driver, step: RegionCall, value: Value, rep: TensorRep, stride
     came = e.label
     e.jump(done)
     e.start(done)
-
-    def join(type: str, old: str, new: str) -> str:
-        if old == new:
-            return old
-        phi = e.phi(type)
-        phi.edges += [(old, go), (new, came)]
-        return phi.name
-    data = join("ptr", rep.data, fresh.data)
-    temporary.append(join("i64", "0", fresh.base))
-    joined = [join("i64", old, new) for old, new in zip(strides, copy_strides, strict=True)]
+    data = e.join("ptr", (rep.data, go), (fresh.data, came))
+    temporary.append(e.join("i64", ("0", go), (fresh.base, came)))
+    joined = [e.join("i64", (old, go), (new, came)) for old, new in zip(strides, copy_strides, strict=True)]
     return TensorRep(data, "null", "0", [], []), joined
 
 

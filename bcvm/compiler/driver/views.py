@@ -129,16 +129,9 @@ def store(d: Driver, node: Node) -> None:
     came = e.label
     e.jump(done)
     e.start(done)
-
-    def join(type: str, old: str, new: str) -> str:
-        if old == new:
-            return old
-        phi = e.phi(type)
-        phi.edges += [(old, go), (new, came)]
-        return phi.name
-    data = join("ptr", rep.data, fresh.data)
-    temporary = join("i64", "0", fresh.base)
-    joined = [join("i64", old, new) for old, new in zip(strides, fresh_strides, strict=True)]
+    data = e.join("ptr", (rep.data, go), (fresh.data, came))
+    temporary = e.join("i64", ("0", go), (fresh.base, came))
+    joined = [e.join("i64", (old, go), (new, came)) for old, new in zip(strides, fresh_strides, strict=True)]
     _write(d, to, (data, joined), dtype, splat=not dims_of(value))
     e.call("release", "%ctx", temporary)
 
