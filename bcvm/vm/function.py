@@ -146,8 +146,10 @@ class Function:
     # -- what the sites report
     def compiled(self, site: Site, made: Specialisation) -> None:
         self.compiles += 1
-        from bcvm.vm import report
-        report.compiled(self, site, made)
+        if listener.listening():
+            for region in made.code.compiled.regions:
+                listener.send("fuse", function=self, region=region)
+            listener.send("compiled", function=self, site=site, specialisation=made)
 
     def fell_back(self, reason: str) -> None:
         listener.send("fallback", function=self, reason=reason)
@@ -158,8 +160,7 @@ class Function:
         self.errors.setdefault(reason, error)
         listener.send("fallback", function=self, reason=reason)
         if first:
-            from bcvm.vm import report
-            report.failed(self, error)
+            listener.send("failed", function=self, error=error)
 
     def program(self) -> Program:
         """The program, annotated by the newest specialisation if there is one."""

@@ -26,7 +26,6 @@ def warm() -> str:
         from bcvm.compiler import native
         from bcvm.compiler.driver import library  # noqa: F401
         from bcvm.compiler.kernels import column, conv, libm, math, matmul, movement, region, row, transpose  # noqa: F401  loading a module holds up callers
-        from bcvm.vm import report  # noqa: F401
         x = np.arange(3, dtype=np.float32)
         graph = specialise_call(BoundProgram(_TRIAL), (x,), (), _no_callees)
         target = entry.make_function_type("Trial", {})()
