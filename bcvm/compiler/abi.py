@@ -34,6 +34,7 @@ CTX_COUNTERS = 5     # pointer to this function's counters (words)
 CTX_INTERRUPT = 6    # pointer to a word that is not 0 when a signal waits
 CTX_LONG = 12        # the kernel that `run_long` runs
 CTX_ROUNDS = 13      # rounds of loops until the next `breathe`
+CTX_PLAN = 14        # how `run_long` may split its kernel, see `split_plan`
 CTX_FREE = 16        # free-list heads, one per size class
 SIZE_CLASSES = 48
 ROUNDS = 512         # the shortest round takes a few ns: often enough for others, too seldom to be felt
@@ -49,7 +50,7 @@ TABLE: tuple[tuple[str, str], ...] = (
     ("memset", "ptr (ptr, i32, i64)"),
     ("new_array", "ptr (ptr, i64, i64, ptr)"),  # (ctx, NumPy type number, rank, sizes) -> new C-contiguous ndarray or null (error cleared)
     ("view_array", "ptr (ptr, i64, i64, ptr, ptr, ptr, ptr)"),  # (ctx, NumPy type number, rank, sizes, strides, data, owner object) -> ndarray view or null
-    ("run_long", "i32 (ptr, ptr, ptr, i64, i64)"),  # a kernel's type: runs the kernel in CTX_LONG with Python's interpreter lock released
+    ("run_long", "i32 (ptr, ptr, ptr, i64, i64)"),  # (ctx, operands, sizes, units, ns): all of the kernel in CTX_LONG, by several threads where that pays
     ("breathe", "void (ptr)"),                 # (ctx): lets other Python threads run; a loop calls it every ROUNDS rounds
     *((f"move{size}", "void (ptr, i64, ptr, i64, i64, i1)") for size in (1, 2, 4, 8)),  # (to, stride, from, stride, n, skip): strided copies for kernels
     ("malloc", "ptr (i64)"),
@@ -62,6 +63,15 @@ TABLE: tuple[tuple[str, str], ...] = (
 )
 INDEX: dict[str, int] = {name: i for i, (name, _) in enumerate(TABLE)}
 TYPE: dict[str, str] = dict(TABLE)
+
+RELEASE_NS = 50_000      # predicted work from which Python's interpreter lock is released meanwhile
+
+
+def split_plan(threads: int | None, rank: int = 0, operands: int = 0, align: int = 1) -> int:
+    """The word CTX_PLAN. threads: at most so many (None: as the process has). align: units that stay together, a power of two. rank, operands: of a region
+    without reductions, whose units are counted from its sizes and whose rows may be cut."""
+    return (threads or 0) << 32 | (align.bit_length() - 1) << 24 | operands << 8 | rank
+
 
 # Offsets in CPython and NumPy objects; probed at import of the compiler and refused on a mismatch (see entry stubs).
 OB_TYPE = 8

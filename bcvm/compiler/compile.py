@@ -58,7 +58,7 @@ class CompiledGraph:
 
 
 def compile_graph(graph: Graph, table: KernelTable, target: Target, on_step: Callable[[str, float, int], None] | None = None,
-                  fusion: bool = True) -> CompiledGraph:
+                  fusion: bool = True, threads: int | None = None) -> CompiledGraph:
     """Compile a specialisation. The graph is simplified in place. on_step(step name, milliseconds, ops that were fused).
     CompileError or Unsupported: no native form; the call is interpreted."""
     steps: dict[str, float] = {}
@@ -81,7 +81,7 @@ def compile_graph(graph: Graph, table: KernelTable, target: Target, on_step: Cal
     boxes = control.find_stack_boxes(flow, plan)
     live = analyse(graph, plan, flow.order, boxes)
     escaping = control.find_escaping(flow, plan, find_owners(graph, plan, flow.order, boxes))
-    driver = Driver(graph, target, table, live, escaping, boxes)
+    driver = Driver(graph, target, table, live, escaping, boxes, threads)
     text = control.emit(driver, flow, plan)
     step("Mapping")
     tree, returns = _return_tree(graph)

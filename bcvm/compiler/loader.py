@@ -168,6 +168,14 @@ class LoadedCode:
             _arena.free(self._segment, self._at, self.size)
 
 
+def forever(size: int) -> int:
+    """The address of zeroed pages that stay until the process ends."""
+    address = _libc().mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+    if address in (None, ctypes.c_void_p(-1).value):
+        raise CompileError(f"no memory: {os.strerror(ctypes.get_errno())}")
+    return int(address)
+
+
 def code_bytes() -> int:
     """Bytes of code memory in use in this process."""
     return sum(s.used for s in _arena.segments)

@@ -58,12 +58,12 @@ class NativeCode:
 
 
 def build(graph: Graph, count: int, names: Sequence[str], successor: int, resume: Callable[[str, State, list[Any]], Any],
-          fusion: bool = True) -> NativeCode:
+          fusion: bool = True, threads: int | None = None) -> NativeCode:
     """Compile a graph whose ('arg', i) is the i-th of `count` call arguments, the last ones keywords of these names. Calls that its guards do
     not admit go to the vectorcall function at `successor`. Where the driver leaves, resume(reason, state, values) gives the call's
     result. CompileError, Unsupported: no native code for this graph."""
     ms: dict[str, float] = {}
-    compiled = compile_graph(graph, table, host(), lambda name, took, fused: ms.__setitem__(name, took), fusion)
+    compiled = compile_graph(graph, table, host(), lambda name, took, fused: ms.__setitem__(name, took), fusion, threads)
 
     def leave(exit_id: int, in_address: int, out_address: int) -> Any:
         if not 0 <= exit_id < len(compiled.exits):

@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from bcvm.compiler import abi, llvm, loader, probe, runtime_ir
+from bcvm.compiler import abi, llvm, loader, pool_ir, probe, runtime_ir
 from bcvm.compiler.kernels import operands
+from bcvm.compiler.target import available_threads
 from bcvm.errors import CompileError
 
 KERNEL_SLOTS = 1 << 20
+_LIBC = ("malloc", "free", "madvise", "memcpy", "memset", "syscall", "pthread_create", "pthread_detach", "pthread_sigmask")
 _OWN = ("alloc", "retain", "release", "collapse", "new_array", "view_array", "run_long", "breathe", "move1", "move2", "move4", "move8")
 # Indices into NumPy's C API table; the same in NumPy 1 and 2 (__multiarray_api.h).
 _ARRAY_API = {"array_type": 2, "PyArray_DescrFromType": 45, "PyArray_Scalar": 60, "PyArray_New": 93, "PyArray_SetBaseObject": 282}
@@ -94,20 +96,25 @@ class Runtime:
         self._words = (ctypes.c_uint64 * 4)()
         self._counters = (ctypes.c_uint64 * 16)()
         self._table = (ctypes.c_uint64 * len(abi.TABLE))()
+        # Workers outlive the interpreter: their block and code are never unmapped.
+        self._threads = loader.forever(pool_ir.BLOCK_BYTES)
+        ctypes.c_int64.from_address(self._threads + pool_ir.WANTED).value = min(available_threads(), pool_ir.MOST_THREADS)
         at = ctypes.addressof(self._words)
         self.table_address, self.interrupt_address, self._pool_address = ctypes.addressof(self._table), at, at + 8
         libc, libm = ctypes.CDLL(None), ctypes.CDLL("libm.so.6")
-        addresses = {name: address_of(getattr(libc, name)) for name in ("malloc", "free", "madvise", "memcpy", "memset")}
+        addresses = {name: address_of(getattr(libc, name)) for name in _LIBC}
         addresses |= {name: python_api(name) for name in ("Py_IncRef", "Py_DecRef", "PyErr_Clear", "PyEval_SaveThread", "PyEval_RestoreThread")}
         text = runtime_ir.module({
             **addresses, **self.numpy, "table": self.table_address, "kernels": self.slots.address, "interrupt": at, "pool": at + 8,
-            "old_handler": at + 16, "counters": ctypes.addressof(self._counters)})
+            "old_handler": at + 16, "counters": ctypes.addressof(self._counters),
+            "threads": self._threads})
         self._code = loader.load(llvm.compile_ir("\n".join([text, *(operands.move_ir(size) for size in (1, 2, 4, 8))])))
         for i, (name, _) in enumerate(abi.TABLE):
             if name in _OWN:
                 self._table[i] = self._code.address(name)
             else:
                 self._table[i] = addresses[name] if name in addresses else address_of(getattr(libm, name))
+        libc["__register_atfork"](None, None, ctypes.c_void_p(self._code.address("pool_forget")), None)
         self.acquire_address = self._code.address("context_acquire")
         self.release_address = self._code.address("context_release")
         self.acquire = ctypes.PYFUNCTYPE(ctypes.c_uint64)(self.acquire_address)
@@ -127,6 +134,16 @@ class Runtime:
             yield ctx
         finally:
             self.release(ctx)
+
+    # ---- threads
+
+    def parallel_runs(self) -> int:
+        """Kernels so far that ran on several threads."""
+        return ctypes.c_int64.from_address(self._threads + pool_ir.JOBS).value
+
+    def workers(self) -> int:
+        """Threads of the pool that run; callers are not among them."""
+        return ctypes.c_int64.from_address(self._threads + pool_ir.WORKERS).value
 
     # ---- interrupts
 

@@ -1,12 +1,13 @@
-"""LLVM IR of the run-time support: arena and contexts, dimension collapse, array creation, signals. Compiled once per process."""
+"""LLVM IR of the run-time support: arena and contexts, dimension collapse, thread pool, array creation, signals. Compiled once per process."""
 from __future__ import annotations
 
-from bcvm.compiler import abi, arena_ir
+from bcvm.compiler import abi, arena_ir, pool_ir
 
 
 def module(addresses: dict[str, int]) -> str:
     """addresses: malloc, free, madvise, Py_IncRef, Py_DecRef, PyErr_Clear, PyEval_SaveThread, PyEval_RestoreThread, PyArray_New, PyArray_SetBaseObject, array_type,
-    table, kernels, interrupt, counters, pool (a word: head of the list of idle contexts)."""
+    memcpy, memset, syscall, pthread_create, pthread_detach, pthread_sigmask, table, kernels, interrupt, counters, pool (a word: head of the list of idle
+    contexts), threads (the thread pool's block, see pool_ir)."""
 
     def at(name: str) -> str:
         return f"inttoptr (i64 {addresses[name]} to ptr)"
@@ -114,15 +115,7 @@ out:
 }}
 
 ; ---- kernels that run for long
-
-define i32 @run_long(ptr %ctx, ptr %operands, ptr %sizes, i64 %lo, i64 %hi) {{
-  %at = getelementptr i64, ptr %ctx, i64 {abi.CTX_LONG}
-  %kernel = load ptr, ptr %at
-  %thread = call ptr {at("PyEval_SaveThread")}()
-  %code = call i32 %kernel(ptr %ctx, ptr %operands, ptr %sizes, i64 %lo, i64 %hi)
-  call void {at("PyEval_RestoreThread")}(ptr %thread)
-  ret i32 %code
-}}
+{pool_ir.text(at, addresses["threads"])}
 
 define void @breathe(ptr %ctx) {{
   %at = getelementptr i64, ptr %ctx, i64 {abi.CTX_ROUNDS}

@@ -1,8 +1,11 @@
 """What the CPU can do, asked once from LLVM: lanes, FMA, registers. Code is generated for the machine it runs on."""
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -36,3 +39,12 @@ def host(limit: str = "") -> Target:
         return Target(cpu, features, 64, 32, True)
     features = "+avx2,+fma,+f16c,+bmi,+bmi2" if avx2 else "+sse2"
     return Target("haswell" if avx2 else "x86-64", features, 32 if avx2 else 16, 16, avx2)
+
+
+def available_threads() -> int:
+    """The processors that this process may use: those of its affinity mask, and no more than its control group's share of time (cgroup v2, cpu.max)."""
+    count = len(os.sched_getaffinity(0))
+    with suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        count = min(count, max(1, -(-int(quota) // int(period))))  # "max": no quota
+    return count

@@ -130,7 +130,8 @@ class Site:
         if any(s.admits == admits for s in self.specialisations):
             return None  # the call came while this was being published, or misses for a reason that new code would not mend
         successor = entry.get_entry(self.target)
-        code = native.build(graph, len(args), names, successor, self.owner.resume_for(self, key), self.owner.settings().fusion)
+        settings = self.owner.settings()
+        code = native.build(graph, len(args), names, successor, self.owner.resume_for(self, key), settings.fusion, settings.threads)
         graph.forget_examples()
         ms = {"Shape": (specialised - start) * 1e3, **code.ms}
         listener.send("compile", function=self.owner, ms=(time.perf_counter() - start) * 1e3, bytes=code.size)

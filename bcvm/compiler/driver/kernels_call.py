@@ -63,20 +63,25 @@ def write_operands(d: Driver, operands: Sequence[Operand], sizes: Sequence[str])
     return "%scratch", memory.size_words(d, sizes, at)
 
 
-LONG_NS = 50_000            # predicted work beyond which other threads may run meanwhile
+LONG_NS = 15_000            # predicted work beyond which several threads may share it
 STEP_NS = 0.15              # of a step of a region, per element: in between arithmetic from cache and math functions or memory
 LIBRARY_NS_PER_FLOP = 0.01
 
 
-def run(d: Driver, slot: int, operands: str, sizes: str, work: str, limit: int) -> str:
-    """Run a kernel over all its work; its code, an i32. Python's interpreter lock is released where `work` is over `limit`."""
+def run(d: Driver, slot: int, operands: str, sizes: str, work: str, per_work: float, units: str, plan: int) -> str:
+    """Run a kernel over all its work; its code, an i32. Each of `work` is predicted to take per_work ns: where it takes long, the kernel may be split
+    as the plan says (see abi.split_plan) and Python's interpreter lock is released."""
     e = d.e
     kernel = e.load("%kernels", slot, "ptr")
-    long = e.compare("sgt", work, str(limit))
+    long = e.compare("sgt", work, str(int(LONG_NS / per_work)))
+    first, last = "0", "-1"
     if long != "false":
         e.store(kernel, "%ctx", abi.CTX_LONG, "ptr")
+        e.store(str(plan), "%ctx", abi.CTX_PLAN)
         kernel = e.select(long, e.load("%table", abi.INDEX["run_long"], "ptr"), kernel, "ptr")
-    return e.op(f"call i32 {kernel}(ptr %ctx, ptr {operands}, ptr {sizes}, i64 0, i64 -1)")
+        ns = e.op(f"lshr i64 {e.mul(work, str(max(round(per_work * 1024), 1)))}, 10")
+        first, last = e.select(long, units, "0"), e.select(long, ns, "-1")
+    return e.op(f"call i32 {kernel}(ptr %ctx, ptr {operands}, ptr {sizes}, i64 {first}, i64 {last})")
 
 
 def call(d: Driver, spec: RegionSpec, operands: Sequence[Operand], sizes: Sequence[str]) -> None:
@@ -86,12 +91,20 @@ def call(d: Driver, spec: RegionSpec, operands: Sequence[Operand], sizes: Sequen
     block, place = write_operands(d, operands, sizes)
     # An operand that is one element per row stays so only if the row stays as it is.
     one_per_row = any(i.splat and any(s != "0" for s in strides) for i, (_, strides) in zip(spec.inputs, operands, strict=False))
-    if spec.rank > 1 and spec.kind == "row" and not one_per_row and not _reduces(spec):
+    free = spec.kind == "row" and not one_per_row and not _reduces(spec)  # any piece of the space can be done alone
+    if free and spec.rank > 1:
         e.call("collapse", block, place, str(len(operands)), str(spec.rank))
     elements = "1"
     for size in sizes:
         elements = e.mul(elements, size)
-    code = run(d, slot, block, place, elements, int(LONG_NS / (STEP_NS * (1 + len(spec.steps)))))
+    if free:
+        units, plan = "0", abi.split_plan(d.threads, spec.rank, len(operands))
+    else:
+        column = spec.kind == "column"
+        units, plan = "1", abi.split_plan(d.threads, align=64 if column else 1)
+        for size in [*sizes[:-2], sizes[-1]] if column else sizes[:-1]:
+            units = e.mul(units, size)
+    code = run(d, slot, block, place, elements, STEP_NS * (1 + len(spec.steps)), units, plan)
     e.leave_if(e.op(f"icmp ne i32 {code}, 0"), states.memory_label(d))
 
 

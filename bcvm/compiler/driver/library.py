@@ -75,7 +75,11 @@ def _kernel(d: Driver, node: Node, name: str) -> None:
     place, words = kernels_call.write_operands(d, operands, sizes)
     cost = node.attrs["op"].cost
     flops = cost(*(dims_of(v) for v in node.operands), **attrs)[0] if cost is not None else dim(1)
-    code = kernels_call.run(d, slot, place, words, dims.value(e, dim(flops)), int(kernels_call.LONG_NS / kernels_call.LIBRARY_NS_PER_FLOP))
+    units = "1"
+    for size, block in call.units:
+        count = str(size) if isinstance(size, int) else reps[size.operand].sizes[size.dim]
+        units = e.mul(units, count if block == 1 else e.op(f"udiv i64 {e.add(count, str(block - 1))}, {block}"))
+    code = kernels_call.run(d, slot, place, words, dims.value(e, dim(flops)), kernels_call.LIBRARY_NS_PER_FLOP, units, abi.split_plan(d.threads))
     failed = states.memory_label(d) if node.state is None else states.failure_label(d, node.state, code, library.REFUSED)
     e.leave_if(e.op(f"icmp ne i32 {code}, 0"), failed)
 

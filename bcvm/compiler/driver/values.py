@@ -42,6 +42,7 @@ class Driver:
     live: Liveness
     escaping: set[Value]
     stack_boxes: set[Value]
+    threads: int | None = None                                      # of one call; None: as many as the process has
     e: Emitter = field(default_factory=Emitter)
     reps: dict[Value, Rep] = field(default_factory=dict)
     owned: dict[Value, None] = field(default_factory=dict)          # owners that hold a reference here
