@@ -13,14 +13,16 @@ from bcvm.compiler import abi
 # Bytes of the pool's block. What different threads write lies on lines of its own (128 bytes: neighbouring lines are fetched in pairs).
 BLOCK_BYTES = 4096
 STATE, NEXT, CODE, OWNER, SLEEPERS = 0, 128, 256, 384, 512
-WORKERS, WANTED, JOBS = 640, 648, 656                       # threads that run; threads of a call, its own included; jobs so far
+WORKERS, WANTED, JOBS, LAST = 640, 648, 656, 664            # threads that run; threads of a call, its own included; jobs so far; when the last long kernel ended
 KERNEL, OPERANDS, SIZES, TOTAL, PIECE, RANK, COUNT, LIMIT = range(768, 768 + 64, 8)  # RANK: 0, or ranges of a row are claimed; LIMIT: most workers
 
 TILE_NS = 5_000     # predicted work that a claim is worth
 CLAIMS = 8          # claims per thread
 FEW_ROWS = 8        # rows per thread: with fewer, rows are cut
 LINE = 64           # elements: a cut row's pieces share no cache line
-SPINS = 4000        # pauses before a worker sleeps: about 50 us
+SPINS = 8000        # pauses before a worker sleeps: about 100 us
+WAKE_NS = 150_000   # predicted work that is worth waking sleepers for at once; shorter work wakes them if it comes
+SOON_CYCLES = 200_000  # so soon after other long work
 MOST_THREADS = 256
 _FUTEX, _WAIT, _WAKE, _YIELD = 202, 128, 129, 24  # system calls of x86-64; futex operations with the private flag
 
@@ -36,6 +38,7 @@ def text(at: Callable[[str], str], block: int) -> str:
 
     return f"""
 declare void @llvm.x86.sse2.pause()
+declare i64 @llvm.readcyclecounter()
 declare i64 @llvm.smax.i64(i64, i64)
 declare i64 @llvm.smin.i64(i64, i64)
 
@@ -187,7 +190,7 @@ done:
   ret void
 }}
 
-; The kernel in CTX_LONG over all its work, by several threads if that pays. The pool is not asked for where `release` is false and it has to grow.
+; A kernel over all its work, by several threads if that pays.
 define internal i32 @pool_run(ptr %ctx, ptr %kernel, ptr %operands, ptr %sizes, i64 %units, i64 %work, i64 %plan, i64 %threads) {{
 entry:
   %rank = and i64 %plan, 255
@@ -238,16 +241,33 @@ split:
   %p2 = lshr i64 %p1, %shift
   %piece = shl i64 %p2, %shift
   %single = icmp sge i64 %piece, %total
-  br i1 %single, label %alone, label %own
+  br i1 %single, label %alone, label %awake
+awake:
+  %lying = load atomic i64, ptr {field(SLEEPERS)} monotonic, align 8
+  %workers = load i64, ptr {field(WORKERS)}
+  %up = icmp slt i64 %lying, %workers
+  %much = icmp sge i64 %work, {WAKE_NS}
+  %ready = or i1 %up, %much
+  br i1 %ready, label %own, label %recent
+recent:
+  %now = call i64 @llvm.readcyclecounter()
+  %before = load atomic i64, ptr {field(LAST)} monotonic, align 8
+  %since = sub i64 %now, %before
+  %soon = icmp ult i64 %since, {SOON_CYCLES}
+  br i1 %soon, label %own, label %alone
 alone:
   %r0 = call i32 %kernel(ptr %ctx, ptr %operands, ptr %sizes, i64 0, i64 -1)
+  %end0 = call i64 @llvm.readcyclecounter()
+  store atomic i64 %end0, ptr {field(LAST)} monotonic, align 8
   ret i32 %r0
 own:
   %pair = cmpxchg ptr {field(OWNER)}, i64 0, i64 1 acquire monotonic
   %mine = extractvalue {{ i64, i1 }} %pair, 1
   br i1 %mine, label %open, label %alone
 open:
-  %limit = sub i64 %threads, 1
+  %pieces = sdiv i64 %total, %piece  ; the last one, if it is short, is the caller's
+  %others = sub i64 %threads, 1
+  %limit = call i64 @llvm.smin.i64(i64 %others, i64 %pieces)
   store ptr %kernel, ptr {field(KERNEL)}
   store ptr %operands, ptr {field(OPERANDS)}
   store ptr %sizes, ptr {field(SIZES)}
@@ -290,6 +310,8 @@ yield:
   br label %wait
 close:
   %code = load atomic i32, ptr {field(CODE)} monotonic, align 4
+  %end1 = call i64 @llvm.readcyclecounter()
+  store atomic i64 %end1, ptr {field(LAST)} monotonic, align 8
   store atomic i64 0, ptr {field(OWNER)} release, align 8
   ret i32 %code
 }}

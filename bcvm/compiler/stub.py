@@ -35,14 +35,15 @@ DRIVER_COUNTERS = 8  # CTX_COUNTERS points here
 
 
 class Reader(Protocol):
-    """The emitted form of a framework adapter. Registered in READERS by library name."""
+    """The emitted form of a framework adapter. Registered in READERS by library name. runs_python: other Python code may run while a tensor is read."""
+
+    runs_python: bool
 
     def enter(self, e: Emitter, miss: str) -> None:
         """Emitted once, before the first tensor of the library is read: goes to `miss` where the library must see the call itself."""
 
-    def read(self, e: Emitter, obj: str, type: Tensor, writable: bool, miss: str, hold: Callable[[str], None]) -> tuple[str, list[str], list[str]]:
-        """Checks that the object is such a tensor (else goes to `miss`) and returns data pointer, sizes and byte strides.
-        hold: keeps a new reference until the end of the call."""
+    def read(self, e: Emitter, obj: str, type: Tensor, writable: bool, miss: str, into: str) -> None:
+        """Checks that the object is such a tensor (else goes to `miss`) and stores its words (see abi: Driver) at the pointer `into`."""
 
     def box(self, e: Emitter, obj: str, type: Tensor) -> str:
         """Owned ndarray or input object -> owned result object or null with an exception set."""
@@ -162,16 +163,16 @@ class _Writer:
             if library not in READERS:
                 raise Unsupported(f"tensors of {library!r} have no emitted form")
             READERS[library].enter(e, "miss")
-        words: list[tuple[str, str]] = []
+            self.ran_python |= READERS[library].runs_python
+        words = 0
         for i in self.graph.inputs:
-            words += self._input(i)
+            self._input(i, words)
+            words += input_words([i])
         if any(i.writable for i in self.graph.inputs):
             for library in sorted({i.value.type.library for i in self.graph.inputs if isinstance(i.value.type, Tensor) and i.writable}):
                 READERS[library].before_write(e, "miss")
-        for at, (type_, value) in enumerate(words):
-            e.store(type_, value, "%in", 8 * at)
         self._run()
-        return self._finish(len(words))
+        return self._finish(words)
 
     def _finish(self, words: int) -> Stub:
         e = self.e
@@ -486,7 +487,8 @@ class _Writer:
 
     # ---- inputs
 
-    def _input(self, i: Input) -> list[tuple[str, str]]:
+    def _input(self, i: Input, word: int) -> None:
+        """Checks and reads an input; its words start at this one."""
         e, t = self.e, i.value.type
         place = self._place(i.path)
         if place.star is not None:
@@ -496,27 +498,32 @@ class _Writer:
             self._hold(obj, new=False)
             place.steady = True
         if isinstance(t, Tensor):
-            data, sizes, strides = READERS[t.library].read(e, obj, t, i.writable, "miss", lambda p: self._hold(p, new=True))
-            return [("ptr", data), ("ptr", obj), *(("i64", s) for s in sizes), *(("i64", s) for s in strides)]
+            READERS[t.library].read(e, obj, t, i.writable, "miss", e.offset("%in", 8 * word))
+            return
         if isinstance(t, PyObject):
             if t.cls is not None:
                 e.type_is(obj, t.cls, "miss")
-            return [("ptr", obj)]
+            e.store("ptr", obj, "%in", 8 * word)
+            return
         assert isinstance(t, Scalar)
-        if t.kind == "bool":
+        e.store("i64", self._number(obj, t.kind), "%in", 8 * word)
+
+    def _number(self, obj: str, kind: str) -> str:
+        """The word of a Python number."""
+        e = self.e
+        if kind == "bool":
             true = e.let(f"icmp eq ptr {obj}, {e.object(True)}")
-            ok = e.let(f"or i1 {true}, {e.let(f'icmp eq ptr {obj}, {e.object(False)}')}")
-            e.require(ok, "miss")
-            return [("i64", e.let(f"zext i1 {true} to i64"))]
-        if t.kind == "float":
+            e.require(e.let(f"or i1 {true}, {e.let(f'icmp eq ptr {obj}, {e.object(False)}')}"), "miss")
+            return e.let(f"zext i1 {true} to i64")
+        if kind == "float":
             e.type_is(obj, float, "miss")
-            return [("i64", e.load("i64", obj, probe.SIZE))]
-        if t.kind != "int":
-            raise Unsupported(f"a {t.kind} argument has no native form")
+            return e.load("i64", obj, probe.SIZE)
+        if kind != "int":
+            raise Unsupported(f"a {kind} argument has no native form")
         e.type_is(obj, int, "miss")
         n = e.call("i64", "PyLong_AsLongLongAndOverflow", ("ptr", obj), ("ptr", "%numbers"))
         e.require(e.let(f"icmp eq i32 {e.let('load i32, ptr %numbers')}, 0"), "miss")
-        return [("i64", n)]
+        return n
 
     # ---- running
 

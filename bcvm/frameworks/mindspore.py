@@ -1,26 +1,24 @@
-"""MindSpore on CPU: its adapter, and how entry stubs read and make its tensors. Importing this module does not import MindSpore; `register` does.
+"""MindSpore on CPU: its adapter; how entry stubs read and make its tensors is in `mindspore_reading`. Importing this module does not import
+MindSpore; `register` does.
 
-Facts it stands on (MindSpore 2.10): tensors have no struct layout to rely on, so stubs call the C methods of `TensorPy` directly, which cost
-0.03 to 0.14 us each; `_data_ptr` waits for the pending op that makes the tensor; `TensorPy.from_numpy` shares the memory of a contiguous
+Facts it stands on (MindSpore 2.10): `_data_ptr` waits for the pending op that makes the tensor; `TensorPy.from_numpy` shares the memory of a contiguous
 ndarray and keeps it alive; a pending op may still read a buffer that is about to be overwritten, so stores wait for all of them.
 """
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from bcvm.bytecode import dtypes
-from bcvm.compiler import abi, boxing, native, probe, stub
-from bcvm.compiler.emit import Emitter, constant
+from bcvm.compiler import abi, boxing, native, stub
 from bcvm.errors import BcvmError
 from bcvm.frameworks.adapter import ADAPTERS, Adapter, Description
+from bcvm.frameworks.mindspore_reading import MindSporeReader
 from bcvm.specialise import resolve
 from bcvm.specialise.types import Tensor
 
-_METH_VARARGS, _METH_NOARGS = 1, 4
 _NAMES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32", "float64", "complex64", "complex128")
 
 
@@ -98,109 +96,6 @@ class _Memory:
     def __init__(self, owner: Any, address: int, size: int) -> None:
         self.owner = owner
         self.__array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}
-
-
-class MindSporeReader:
-    """The emitted form."""
-
-    def __init__(self, adapter: MindSporeAdapter) -> None:
-        self.adapter = adapter
-
-    def enter(self, e: Emitter, miss: str) -> None:
-        """While MindSpore records for a gradient, it must see the operations itself."""
-        flag = self._method(e, e.object(self.adapter.executor), type(self.adapter.executor), "requires_grad")
-        e.call("void", "Py_DecRef", ("ptr", flag))
-        e.same(flag, e.object(False), miss)
-
-    def read(self, e: Emitter, obj: str, type: Tensor, writable: bool, miss: str, hold: Callable[[str], None]) -> tuple[str, list[str], list[str]]:
-        cls = e.load("ptr", obj, abi.OB_TYPE, "t")
-        known = [e.let(f"icmp eq ptr {cls}, {e.object(c)}") for c in self.adapter.classes]
-        e.require(e.let(f"or i1 {known[0]}, {known[1]}"), miss)
-        dtype = self._attribute(e, obj, "_dtype")
-        e.not_null(dtype, miss)
-        hold(dtype)
-        e.same(dtype, e.object(self.adapter.dtypes[type.dtype]), miss)
-        sizes = self._numbers(e, self._attribute(e, obj, "_shape"), type.rank, miss, hold)
-        strides = self._strides(e, obj, sizes, dtypes.itemsize(type.dtype), miss, hold)
-        pointer = self._method(e, obj, self.adapter.tensor_py, "_data_ptr")
-        e.not_null(pointer, miss)
-        hold(pointer)
-        data = e.call("ptr", "PyLong_AsVoidPtr", ("ptr", pointer))
-        e.not_null(data, miss)
-        return data, sizes, strides
-
-    def _strides(self, e: Emitter, obj: str, sizes: list[str], itemsize: int, miss: str, hold: Callable[[str], None]) -> list[str]:
-        """Byte strides: computed for a contiguous tensor, asked for otherwise."""
-        if not sizes:
-            return []
-        computed = [str(itemsize)]
-        for n in reversed(sizes[1:]):
-            computed.insert(0, e.let(f"mul i64 {computed[0]}, {n}"))
-        flag = self._method(e, obj, self.adapter.tensor_py, "is_contiguous")
-        e.not_null(flag, miss)
-        hold(flag)
-        ask, known = e.label("strided"), e.label("strides")
-        before = e.label("contiguous")
-        e.jump(before)
-        e.start(before)
-        e.line(f"br i1 {e.let(f'icmp eq ptr {flag}, {e.object(True)}')}, label %{known}, label %{ask}")
-        e.start(ask)
-        # in elements; `_strides` is that of a contiguous tensor, whatever the tensor is
-        elements = self._numbers(e, self._method(e, obj, self.adapter.tensor_py, "stride"), len(sizes), miss, hold, list)
-        asked = [e.let(f"mul i64 {n}, {itemsize}") for n in elements]
-        after = e.block
-        e.jump(known)
-        e.start(known)
-        return [e.let(f"phi i64 [ {c}, %{before} ], [ {a}, %{after} ]") for c, a in zip(computed, asked, strict=True)]
-
-    def _numbers(self, e: Emitter, sequence: str, n: int, miss: str, hold: Callable[[str], None], cls: type = tuple) -> list[str]:
-        """The integers of an exact tuple or list of length n."""
-        e.not_null(sequence, miss)
-        hold(sequence)
-        e.type_is(sequence, cls, miss)
-        e.require(e.let(f"icmp eq i64 {e.load('i64', sequence, probe.SIZE)}, {n}"), miss)
-        items = e.offset(sequence, probe.ITEMS) if cls is tuple else e.load("ptr", sequence, probe.ITEMS)
-        return [e.call("i64", "PyLong_AsLongLong", ("ptr", e.load("ptr", items, 8 * i))) for i in range(n)]
-
-    def box(self, e: Emitter, obj: str, type: Tensor) -> str:
-        """A new ndarray becomes a tensor over its memory; the very tensor that came in stays itself."""
-        made, done, start = e.label("box"), e.label("boxed"), e.label("result")
-        e.jump(start)
-        e.start(start)
-        cls = e.load("ptr", obj, abi.OB_TYPE, "t")
-        e.line(f"br i1 {e.let(f'icmp eq ptr {cls}, {e.object(np.ndarray)}')}, label %{made}, label %{done}")
-        e.start(made)
-        e.store("ptr", obj, "%numbers")
-        tensor = e.call("ptr", "PyObject_VectorcallDict", ("ptr", e.object(self.adapter.tensor_py.from_numpy)), ("ptr", "%numbers"), ("i64", "1"), ("ptr", "null"))
-        e.call("void", "Py_DecRef", ("ptr", obj))
-        e.jump(done)
-        e.start(done)
-        return e.let(f"phi ptr [ {obj}, %{start} ], [ {tensor}, %{made} ]")
-
-    def before_write(self, e: Emitter, miss: str) -> None:
-        none = self._method(e, e.object(self.adapter.executor), type(self.adapter.executor), "sync")
-        e.not_null(none, miss)
-        e.call("void", "Py_DecRef", ("ptr", none))
-
-    # ---- calls of C methods past the descriptor protocol, where the descriptor is what it should be
-
-    def _attribute(self, e: Emitter, obj: str, name: str) -> str:
-        getset = vars(self.adapter.tensor_py)[name]
-        definition = probe.word(id(getset) + 40)  # PyGetSetDescr.d_getset: name, get, set, doc, closure
-        assert type(getset).__name__ == "getset_descriptor" and ctypes.string_at(probe.word(definition)) == name.encode()
-        e.object(getset)
-        return e.call("ptr", probe.word(definition + 8), ("ptr", obj), ("ptr", constant(probe.word(definition + 32))))
-
-    def _method(self, e: Emitter, obj: str, cls: type, name: str) -> str:
-        method = getattr(cls, name)
-        if type(method).__name__ == "method_descriptor":
-            definition = probe.word(id(method) + 40)  # PyMethodDescr.d_method: name, function, flags
-            flags = probe.word(definition + 16) & 0xFFFFFFFF
-            if ctypes.string_at(probe.word(definition)) == name.encode() and flags in (_METH_VARARGS, _METH_NOARGS):
-                e.object(method)
-                return e.call("ptr", probe.word(definition + 8), ("ptr", obj), ("ptr", "null" if flags == _METH_NOARGS else e.object(())))
-        e.store("ptr", obj, "%numbers")
-        return e.call("ptr", "PyObject_VectorcallDict", ("ptr", e.object(method)), ("ptr", "%numbers"), ("i64", "1"), ("ptr", "null"))
 
 
 def cell_attribute(obj: Any, name: str) -> tuple[tuple[Any, ...], ...] | None:

@@ -1,7 +1,7 @@
 """NumPy: its adapter, and how entry stubs read arrays and NumPy scalars."""
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,25 +18,30 @@ _ALSO = {"int64": 9, "uint64": 10}
 class NumPyReader:
     """Exact ndarrays, aligned, of native byte order; exact NumPy scalars where the type says `scalar`."""
 
+    runs_python = False
+
     def enter(self, e: Emitter, miss: str) -> None:
         return None
 
-    def read(self, e: Emitter, obj: str, type: Tensor, writable: bool, miss: str, hold: Callable[[str], None]) -> tuple[str, list[str], list[str]]:
+    def read(self, e: Emitter, obj: str, type: Tensor, writable: bool, miss: str, into: str) -> None:
         dtype = np.dtype(type.dtype)
+        e.store("ptr", obj, into, 8)
         if type.scalar:
             e.type_is(obj, dtype.type, miss)
-            return e.offset(obj, probe.SIZE), [], []
+            e.store("ptr", e.offset(obj, probe.SIZE), into)
+            return
         e.type_is(obj, np.ndarray, miss)
         e.require(e.let(f"icmp eq i32 {e.load('i32', obj, abi.ARRAY_ND)}, {type.rank}"), miss)
         self._dtype(e, e.load("ptr", obj, abi.ARRAY_DESCR), dtype, miss)
         flags = probe.FLAG_ALIGNED | (probe.FLAG_WRITEABLE if writable else 0)
         have = e.let(f"and i32 {e.load('i32', obj, abi.ARRAY_FLAGS)}, {flags}")
         e.require(e.let(f"icmp eq i32 {have}, {flags}"), miss)
-        data = e.load("ptr", obj, abi.ARRAY_DATA)
-        if not type.rank:
-            return data, [], []
-        dims, strides = e.load("ptr", obj, abi.ARRAY_DIMS), e.load("ptr", obj, abi.ARRAY_STRIDES)
-        return data, [e.load("i64", dims, 8 * i) for i in range(type.rank)], [e.load("i64", strides, 8 * i) for i in range(type.rank)]
+        e.store("ptr", e.load("ptr", obj, abi.ARRAY_DATA), into)
+        if type.rank:
+            dims, strides = e.load("ptr", obj, abi.ARRAY_DIMS), e.load("ptr", obj, abi.ARRAY_STRIDES)
+            for at, words in ((16, dims), (16 + 8 * type.rank, strides)):
+                for i in range(type.rank):
+                    e.store("i64", e.load("i64", words, 8 * i), into, at + 8 * i)
 
     def _dtype(self, e: Emitter, descr: str, dtype: np.dtype[np.generic], miss: str) -> None:
         """The builtin dtype object, or another of the same type number and native byte order (unpickled arrays have one of their own)."""

@@ -17,7 +17,7 @@ from ...errors import Unsupported
 from ..region import KernelSource
 from ..target import Target
 from .builder import DONE, KERNEL_PARAMS, Function, Module, Value
-from .micro import A_COLUMN, A_ROW, B_ROW, C_ROW, DEPTH, DESC_WORDS, REST, Form, define_tiles, panel_width, set_rows, stream, wide_for
+from .conv_tiles import A_COLUMN, A_ROW, B_ROW, C_ROW, DEPTH, DESC_WORDS, REST, Form, define_tiles, panel_width, set_rows, stream, wide_for
 
 PIXELS = 512    # about so many pixels make a block
 

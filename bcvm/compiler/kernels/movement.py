@@ -14,7 +14,7 @@ from ..abi import llvm_type
 from ..region import KernelSource
 from ..target import Target
 from .builder import DONE, KERNEL_PARAMS, REFUSED, Function, Module, Value
-from .micro import ITEMSIZE
+from .conv_tiles import ITEMSIZE
 
 # What take moves, by bytes.
 MOVED = {**ITEMSIZE, "float16": 2, "bfloat16": 2, "complex64": 8, "complex128": 16}
