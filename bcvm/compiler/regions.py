@@ -63,18 +63,18 @@ def plan(graph: Graph, fusion: bool = True) -> dict[Block, list[PlanStep]]:
 
 
 def _join_stores(steps: list[PlanStep], uses: dict[Value, int]) -> list[PlanStep]:
-    """An elementwise region whose only output is only stored becomes one step with the store, at the store's place."""
+    """A region whose only output is only stored becomes one step with the store, at the store's place."""
     makers: dict[Value, RegionCall] = {}
     gone: set[int] = set()
     out = list(steps)
     for n, step in enumerate(steps):
         if isinstance(step, RegionCall):
-            if len(step.outputs) == 1 and step.reduce is None and uses[step.outputs[0]] == 1:
+            if len(step.outputs) == 1 and uses[step.outputs[0]] == 1:
                 makers[step.outputs[0]] = step
         elif step.op == "store":
             target, value = step.operands
             call = makers.get(value)
-            if call is not None and dims_of(value) == dims_of(target) == call.space:
+            if call is not None and len(dims_of(value)) == len(dims_of(target)):
                 call.store = step
                 call.decision += " [IN PLACE]"
                 out[n] = call

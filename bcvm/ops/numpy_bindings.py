@@ -1,4 +1,4 @@
-"""Bindings of NumPy's functions. What a binding does not cover (`out=`, `where=`, ...) raises Unsupported: the call runs in the interpreter."""
+"""Bindings of NumPy's functions. What a binding does not cover (`where=`, `casting=`, ...) raises Unsupported: the call runs in the interpreter."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -21,6 +21,24 @@ def unused(b: Any, **given: Any) -> None:
             b.unsupported(f"NumPy's argument {name}=")
 
 
+def given(b: Any, out: Any) -> bool:
+    """Whether there is an array to write into."""
+    return out is not NOVALUE and not none(b, out)
+
+
+def into(b: Any, out: Any, value: Any, exact: bool = True) -> Any:
+    """The result, or the array `out` after the result was written into it. exact: it has the result's dtype and sizes; otherwise the result is broadcast
+    and cast as a ufunc does."""
+    if not given(b, out):
+        return value
+    if b.is_sequence(out):  # a ufunc takes a tuple of one
+        items = sequence(b, out)
+        if len(items) != 1:
+            return b.unsupported(f"out= of {len(items)} arrays")
+        return into(b, items[0], value, exact)
+    return b.write(out, value, exact)
+
+
 def as_tensor(b: Any, v: Any) -> Any:
     """A tensor argument; a Python scalar becomes one of rank 0 with the library's dtype for it."""
     if b.is_tensor(v):
@@ -41,13 +59,15 @@ def _operator_on_scalars(b: Any, name: str, operands: tuple[Any, ...]) -> Any:
 
 def _ufunc(np_names: tuple[str, ...], op: str, n: int) -> None:
     def binding(b: Any, *operands: Any, out: Any = None, where: Any = True, dtype: Any = None, **more: Any) -> Any:
+        if len(operands) == n + 1 and not given(b, out):
+            *operands, out = operands  # type: ignore[assignment]
         if len(operands) != n or more:
             return b.unsupported(f"np.{np_names[0]} with {len(operands)} positional arguments" + "".join(f", {k}=" for k in more))
-        unused(b, out=out, dtype=dtype)
+        unused(b, dtype=dtype)
         if const(b, where) is not True:
             b.unsupported("a ufunc with where=")
         rule: Callable[..., Any] = UFUNC_RULES.get(op, _operator_on_scalars)
-        return rule(b, op, operands)
+        return into(b, out, rule(b, op, tuple(operands)), exact=op == "matmul")
     binds(*(f"numpy.{name}" for name in np_names))(binding)
 
 
@@ -138,11 +158,11 @@ for _name in ("pow", "sub", "neg"):
 def _reduction(name: str, *aliases: str) -> None:
     def binding(b: Any, a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, initial: Any = NOVALUE,
                 where: Any = NOVALUE) -> Any:
-        unused(b, out=out, initial=initial, where=where)
+        unused(b, initial=initial, where=where)
         x = as_tensor(b, a)
         if not none(b, dtype):
             x = b.cast(x, dtype_name(b, dtype))
-        return b.op(name, x, axis=axes(b, axis, b.rank(x)), keepdims=_keep(b, keepdims))
+        return into(b, out, b.op(name, x, axis=axes(b, axis, b.rank(x)), keepdims=_keep(b, keepdims)))
 
     def plain(b: Any, a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, initial: Any = NOVALUE, where: Any = NOVALUE) -> Any:
         return binding(b, a, axis, None, out, keepdims, initial, where)
@@ -164,9 +184,9 @@ _reduction("all")
 
 def _spread(name: str) -> None:
     def binding(b: Any, a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, **more: Any) -> Any:
-        unused(b, out=out, dtype=dtype, **more)
+        unused(b, dtype=dtype, **more)
         x = as_tensor(b, a)
-        return b.op(name, x, axis=axes(b, axis, b.rank(x)), ddof=const(b, ddof), keepdims=_keep(b, keepdims))
+        return into(b, out, b.op(name, x, axis=axes(b, axis, b.rank(x)), ddof=const(b, ddof), keepdims=_keep(b, keepdims)))
     binds(f"numpy.{name}", method=name)(binding)
 
 
@@ -176,9 +196,8 @@ _spread("std")
 
 def _index(name: str) -> None:
     def binding(b: Any, a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> Any:
-        unused(b, out=out)
         x = as_tensor(b, a)
-        return b.op(name, x, axis=axes(b, axis, b.rank(x)), keepdims=_keep(b, keepdims))
+        return into(b, out, b.op(name, x, axis=axes(b, axis, b.rank(x)), keepdims=_keep(b, keepdims)))
     binds(f"numpy.{name}", method=name)(binding)
 
 
@@ -188,10 +207,10 @@ _index("argmin")
 
 @binds("numpy.cumsum", method="cumsum")
 def _cumsum(b: Any, a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-    unused(b, out=out, dtype=dtype)
+    unused(b, dtype=dtype)
     if none(b, axis):
         a, axis = flat(b, a), 0
-    return b.op("cumsum", a, axis=b.axis(axis, b.rank(a)))
+    return into(b, out, b.op("cumsum", a, axis=b.axis(axis, b.rank(a))))
 
 
 @binds("numpy.linalg.norm")
@@ -255,18 +274,18 @@ def _einsum(b: Any, subscripts: Any, *operands: Any, **options: Any) -> Any:
 
 @binds("numpy.concatenate", "numpy.concat")
 def _concatenate(b: Any, arrays: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: Any = "same_kind") -> Any:
-    unused(b, out=out, dtype=dtype)
+    unused(b, dtype=dtype)
     items = [as_tensor(b, v) for v in sequence(b, arrays)]
     if none(b, axis):
         items, axis = [flat(b, v) for v in items], 0
-    return b.op("concat", *items, axis=b.axis(axis, b.rank(items[0])))
+    return into(b, out, b.op("concat", *items, axis=b.axis(axis, b.rank(items[0]))))
 
 
 @binds("numpy.stack")
 def _stack(b: Any, arrays: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: Any = "same_kind") -> Any:
-    unused(b, out=out, dtype=dtype)
+    unused(b, dtype=dtype)
     items = [as_tensor(b, v) for v in sequence(b, arrays)]
-    return b.op("stack", *items, axis=b.axis(axis, b.rank(items[0]) + 1))
+    return into(b, out, b.op("stack", *items, axis=b.axis(axis, b.rank(items[0]) + 1)))
 
 
 def _raised(b: Any, v: Any, rank: int) -> Any:
@@ -438,25 +457,24 @@ def _where(b: Any, condition: Any, x: Any = NOVALUE, y: Any = NOVALUE) -> Any:
 @binds("numpy.clip", method="clip")
 def clip(b: Any, a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None, **more: Any) -> Any:
     """Bounds may be None; NaN passes."""
-    unused(b, out=out, **more)
+    unused(b, **more)
     low, high = min if none(b, a_min) else a_min, max if none(b, a_max) else a_max
     y = as_tensor(b, a)
     if none(b, low) and none(b, high):
         return b.unsupported("np.clip without bounds")
     if not none(b, low):
         y = b.op("maximum", y, low)
-    return y if none(b, high) else b.op("minimum", y, high)
+    return into(b, out, y if none(b, high) else b.op("minimum", y, high), exact=False)
 
 
 @binds("numpy.take", method="take")
 def _take(b: Any, a: Any, indices: Any, axis: Any = None, out: Any = None, mode: Any = "raise") -> Any:
-    unused(b, out=out)
     if const(b, mode) != "raise":
         return b.unsupported("np.take with a mode")
     x, on = (flat(b, a), 0) if none(b, axis) else (a, b.axis(axis, b.rank(a)))
     if not b.is_tensor(indices):
         indices = as_tensor(b, indices)
-    return taken(b, x, indices, on)
+    return into(b, out, taken(b, x, indices, on))
 
 
 @binds("numpy.pad")

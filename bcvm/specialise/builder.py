@@ -47,6 +47,20 @@ class Builder:
     def require(self, how: str, a: Dim, b: Dim, message: str) -> None:
         ShapeRequests(self.m).require(how, a, b, message)
 
+    def write(self, target: Any, value: Any, exact: bool) -> Any:
+        """Store a value into an array that was given for a result; returns that array. exact: dtype and sizes must be the value's."""
+        from bcvm.specialise.operators import store
+        out, made = self.tree(target), self.tree(value)
+        if not isinstance(out, Value) or not isinstance(out.type, Tensor) or out.type.library != "numpy" or out.type.scalar:
+            raise Unsupported("out= of something other than an array")
+        if exact:
+            if not isinstance(made, Value) or not isinstance(made.type, Tensor) or made.type.dtype != out.type.dtype or made.type.rank != out.type.rank:
+                raise Unsupported("out= of another dtype or rank than the result's")
+            for have, want in zip(made.type.dims, out.type.dims, strict=True):
+                self.require("eq", have, want, "out= of another size than the result's")
+        store(self.m, out, made, same_kind=True)
+        return out
+
     def is_scalar(self, v: Any) -> bool:
         v = self.tree(v)
         return isinstance(v, Value) and isinstance(v.type, Scalar) or isinstance(v, Const) and type(v.value) in _NUMBER

@@ -137,11 +137,14 @@ def store(d: Driver, node: Node) -> None:
 
 
 def store_region(d: Driver, step: RegionCall, node: Node) -> None:
-    """target[...] = region: straight into the target, unless it overlaps an operand otherwise than element by element."""
+    """target[...] = region: straight into the target, unless the region has to be broadcast or the target overlaps an operand otherwise than element by
+    element (where rows are reduced: at all)."""
     e = d.e
     target, value = node.operands
     to, dtype = d.tensor(target), dtype_of(target)
-    safe = e.all([_apart(d, v, target) for v in step.inputs if isinstance(v.type, Tensor)])
+    sizes = dims.values(e, dims_of(value))
+    whole = [e.compare("eq", a, b) for a, b, have, want in zip(sizes, to.sizes, dims_of(value), dims_of(target), strict=True) if have is not want]
+    safe = e.all([*whole, *(_apart(d, v, target, step.reduce is None) for v in step.inputs if isinstance(v.type, Tensor))])
     straight, aside, done = e.new_label("straight"), e.new_label("aside"), e.new_label("store")
     if safe != "true":
         e.branch(safe, straight, aside)
@@ -154,9 +157,9 @@ def store_region(d: Driver, step: RegionCall, node: Node) -> None:
         e.jump(done)
         e.start(aside)
         e.push()
-        d.reps[value] = fresh = memory.arena(d, to.sizes, dims_of(target), dtype)
+        d.reps[value] = fresh = memory.arena(d, sizes, dims_of(value), dtype)
         kernels_call.run_region(d, step)
-        _write(d, to, (fresh.data, fresh.strides), dtype, splat=False)
+        _write(d, to, (fresh.data, kernels_call.broadcast_strides(d, fresh, dims_of(value), dims_of(target))), dtype, splat=False)
         e.call("release", "%ctx", fresh.base)
         e.pop()
         e.jump(done)
@@ -164,15 +167,19 @@ def store_region(d: Driver, step: RegionCall, node: Node) -> None:
     del d.reps[value]
 
 
-def _apart(d: Driver, value: Value, target: Value) -> str:
-    """An i1: writing the target element by element does not change what is still to be read of an operand."""
+def _apart(d: Driver, value: Value, target: Value, elementwise: bool) -> str:
+    """An i1: writing the target, element by element or row by row, does not change what is still to be read of an operand."""
     e, rep, to = d.e, d.tensor(value), d.tensor(target)
     owner, other = d.live.owner.get(value), d.live.owner.get(target)
     if value in d.stack_boxes or (rep.fresh and owner is not other and (to.fresh or other is None)) or (to.fresh and owner is None):
         return "true"
     apart = e.negate(memory.may_overlap(d, to, dtype_of(target), rep, dtype_of(value)))
-    if dims_of(value) != dims_of(target) or dtype_of(value) != dtype_of(target):
+    if not elementwise or dtype_of(value) != dtype_of(target) or len(rep.sizes) != len(to.sizes):
         return apart
+    if dims_of(value) != dims_of(target):  # a broadcast operand is read again
+        same = e.all([e.op(f"icmp eq ptr {rep.data}, {to.data}"), *(e.compare("eq", a, b) for a, b in zip(rep.sizes, to.sizes, strict=True)),
+                      *(e.compare("eq", a, b) for a, b in zip(rep.strides, to.strides, strict=True))])
+        return e.either(apart, same)
     same = e.op(f"icmp eq ptr {rep.data}, {to.data}")
     return e.either(apart, e.all([same, *(e.compare("eq", a, b) for a, b in zip(rep.strides, to.strides, strict=True))]))
 
