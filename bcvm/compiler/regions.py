@@ -158,7 +158,7 @@ class _Region:
 
 
 class _Partition:
-    """speculate: elementwise ops beside a reduction join it on the assumption that sizes that may be broadcast are not."""
+    """speculate: elementwise ops beside a reduction, and ops that are dear to repeat, join on the assumption that sizes that may be broadcast are not."""
 
     def __init__(self, nodes: Sequence[Node], uses: dict[Value, int], speculate: bool = True, most: int = MAX_STEPS) -> None:
         self.nodes, self.uses, self.speculate, self.most = nodes, uses, speculate, most
@@ -343,7 +343,7 @@ class _Partition:
                 return f"shape mismatch: {_show(r.space)} vs {_show(space)}"
             if any(dims_of(v) != space for v in still_open if inside[v] is r):
                 return f"a result of {_show(r.space)} is needed outside, the region has {_show(space)}"
-            if r.space and _smaller(r.space, space) and any(_name(n) not in CHEAP for n in r.nodes):
+            if r.space and any(_name(n) not in CHEAP for n in r.nodes) and (_smaller(r.space, space) or not self.speculate):
                 return f"broadcast: {_show(r.space)} would be computed again for {_show(space)}"
         return ""
 
@@ -454,6 +454,10 @@ class _Partition:
         nodes = sorted(region.nodes, key=lambda n: self.order[id(n)])
         outputs = [v for n in nodes for v in n.results if v in region.open]
         call = make_call(nodes, region.space, region.reduce, region.level, outputs, region.note)
+        for n in nodes:
+            made = n.results[0]
+            if _name(n) not in CHEAP and region.level[made] == "full" and made not in region.uniform and len(dims_of(made)) == len(region.space):
+                self._assume(region, dims_of(made), region.space)
         if region.assume:
             call.assume = tuple(region.assume)
             uses = dict.fromkeys(outputs, 1)
@@ -525,9 +529,13 @@ def _broadcasts(narrow: Dims, wide: Dims) -> bool:
 
 
 def _smaller(narrow: Dims, wide: Dims) -> bool:
-    """Known to have fewer elements: another rank, or a 1 where the other has none."""
+    """Known to have fewer elements: another rank, or at most 1 where the other may have more."""
     shift = len(wide) - len(narrow)
-    return shift > 0 or any(n.value == 1 and w.value != 1 for n, w in zip(narrow, wide[shift:], strict=True))
+    return shift > 0 or any(n is not w and _at_most_one(n) and not _at_most_one(w) for n, w in zip(narrow, wide[shift:], strict=True))
+
+
+def _at_most_one(d: Dim) -> bool:
+    return d.interval()[1] <= 1
 
 
 def _show(dims: Dims) -> str:

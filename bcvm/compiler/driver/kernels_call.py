@@ -138,10 +138,15 @@ def boxed(d: Driver, value: Value, dtype: str) -> str:
 
 
 def region(d: Driver, step: RegionCall) -> None:
-    """Allocate the outputs of a region and run its kernel, or those of the split form if what the fused one assumes does not hold."""
-    e = d.e
+    """Allocate the outputs of a region and run it."""
     for value in step.outputs:
         memory.new(d, value)
+    run_fitting(d, step)
+
+
+def run_fitting(d: Driver, step: RegionCall) -> None:
+    """Run the region's kernel, or those of the split form if what the fused one assumes does not hold; its outputs have memory."""
+    e = d.e
     holds = e.all([e.compare("eq", dims.value(e, a), dims.value(e, b)) for a, b in step.assume])
     if holds == "true":
         run_region(d, step)
