@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from bcvm.compiler import optimise, regions
+from bcvm.compiler import attention, optimise, regions
 from bcvm.compiler.driver import control
 from bcvm.compiler.driver.kernels_call import KernelRequest
 from bcvm.compiler.driver.values import Driver, rep_words
+from bcvm.compiler.hoist import hoist
 from bcvm.compiler.liveness import analyse, find_owners
 from bcvm.compiler.region import KernelSource
 from bcvm.compiler.target import Target
 from bcvm.errors import CompileError
-from bcvm.specialise.ssa import Graph, Node, Return, State, Tree, tree_key
+from bcvm.specialise.ssa import Block, Graph, Node, Return, State, Tree, tree_key
 
 
 class KernelTable(Protocol):
@@ -41,7 +42,7 @@ class CompiledGraph:
     return_tree: Tree
     returns: bool
     out_words: int
-    regions: list[regions.RegionCall]
+    regions: list[regions.RegionCall | attention.Fused]
     steps: dict[str, float] = field(default_factory=dict)  # milliseconds per step
 
     def module(self, *others: str, declarations: tuple[str, ...] = ()) -> str:
@@ -72,10 +73,13 @@ def compile_graph(graph: Graph, table: KernelTable, target: Target, on_step: Cal
         if on_step is not None:
             on_step(name, steps[name], fused)
 
+    hoist(graph)
     optimise.simplify(graph)
     step("IR")
+    if fusion:
+        attention.fuse(graph)
     plan = regions.plan(graph, fusion)
-    calls = [s for block in graph.blocks for s in plan[block] if isinstance(s, regions.RegionCall)]
+    calls = _fused(plan, graph.blocks)
     step("Fusion", sum(len(c.nodes) for c in calls if len(c.nodes) > 1))
     flow = control.Flow(graph)
     boxes = control.find_stack_boxes(flow, plan)
@@ -86,9 +90,15 @@ def compile_graph(graph: Graph, table: KernelTable, target: Target, on_step: Cal
     step("Mapping")
     tree, returns = _return_tree(graph)
     reachable = set(flow.order)
-    calls = [s for block in graph.blocks if block in reachable for s in plan[block] if isinstance(s, regions.RegionCall)]
+    calls = _fused(plan, [block for block in graph.blocks if block in reachable])
     return CompiledGraph(graph, text, tuple(driver.e.declarations.values()), list(driver.requests.values()), driver.exits, tree, returns,
                          driver.out_words, calls, steps)
+
+
+def _fused(plan: dict[Block, list[regions.PlanStep]], blocks: Sequence[Block]) -> list[regions.RegionCall | attention.Fused]:
+    """The regions, and the attentions, of these blocks."""
+    return [s if isinstance(s, regions.RegionCall) else s.attrs["fused"] for block in blocks for s in plan[block]
+            if isinstance(s, regions.RegionCall) or "fused" in s.attrs]
 
 
 def _return_tree(graph: Graph) -> tuple[Tree, bool]:
