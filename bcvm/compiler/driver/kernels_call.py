@@ -8,6 +8,7 @@ from typing import Any
 from bcvm.compiler import abi
 from bcvm.compiler.driver import dims, memory, states
 from bcvm.compiler.driver.values import Driver, TensorRep, contiguous_strides
+from bcvm.compiler.kernels.cost import ns_per_element
 from bcvm.compiler.region import RegionInput, RegionOutput, RegionSpec, Step
 from bcvm.compiler.regions import RegionCall, dims_of, dtype_of
 from bcvm.shapes.dim import Dim
@@ -64,7 +65,6 @@ def write_operands(d: Driver, operands: Sequence[Operand], sizes: Sequence[str])
 
 
 LONG_NS = 15_000            # predicted work beyond which several threads may share it
-STEP_NS = 0.15              # of a step of a region, per element: in between arithmetic from cache and math functions or memory
 LIBRARY_NS_PER_FLOP = 0.01
 
 
@@ -104,7 +104,7 @@ def call(d: Driver, spec: RegionSpec, operands: Sequence[Operand], sizes: Sequen
         units, plan = "1", abi.split_plan(d.threads, align=64 if column else 1)
         for size in [*sizes[:-2], sizes[-1]] if column else sizes[:-1]:
             units = e.mul(units, size)
-    code = run(d, slot, block, place, elements, STEP_NS * (1 + len(spec.steps)), units, plan)
+    code = run(d, slot, block, place, elements, max(ns_per_element(spec, d.target), 1e-3), units, plan)
     e.leave_if(e.op(f"icmp ne i32 {code}, 0"), states.memory_label(d))
 
 
