@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bcvm.bytecode.program import Program
+from bcvm.compiler.target import host
 from bcvm.errors import BcvmError
 from bcvm.specialise import specialise_call
 from bcvm.specialise.ssa import Graph
+from bcvm.vm.costs import Cost, region_costs
 from bcvm.vm.keys import call_key, describe_key
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 @dataclass
 class Explanation:
     """signature: the call's types. tier: what such a call runs in now. guards, inputs: what entry checks and reads. regions: what became one
-    kernel, by policy, with the decision. callbacks: where native code leaves for the interpreter, with file:line and reason."""
+    kernel, by policy, with the decision. costs: of each region for these arguments, if there is native code. callbacks: where native code leaves for the interpreter, with file:line and reason."""
 
     name: str
     signature: str
@@ -26,6 +28,7 @@ class Explanation:
     guards: list[str] = field(default_factory=list)
     inputs: list[str] = field(default_factory=list)
     regions: list[str] = field(default_factory=list)
+    costs: list[Cost] = field(default_factory=list)
     kernels: list[str] = field(default_factory=list)
     callbacks: list[str] = field(default_factory=list)
     specialisations: list[str] = field(default_factory=list)
@@ -34,7 +37,8 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [f"{self.name}({self.signature})", f"  tier: {self.tier}"]
-        for title, items in (("guards", self.guards), ("inputs", self.inputs), ("regions", self.regions), ("kernels", self.kernels),
+        regions = [f"{r}  # {c}" for r, c in zip(self.regions, self.costs, strict=True)] if self.costs else self.regions
+        for title, items in (("guards", self.guards), ("inputs", self.inputs), ("regions", regions), ("kernels", self.kernels),
                              ("leaves native code", self.callbacks), ("specialisations", self.specialisations)):
             if items:
                 lines.append(f"  {title}:")
@@ -62,6 +66,9 @@ def explain(function: "Function", args: Sequence[Any], kwargs: Mapping[str, Any]
         graph, compiled = made.graph, made.code.compiled
         out = Explanation(name, describe_key(key), "full", steps_ms=made.ms, code_bytes=made.code.size)
         out.regions = [region_line(r) for r in compiled.regions]
+        if values:
+            slots = {k.key: k.slot for k in compiled.kernels}
+            out.costs = region_costs(graph, compiled.regions, slots, host(), values)
         out.kernels = [k.spec.name for k in compiled.kernels if hasattr(k.spec, "name")]
     else:
         reason = function.site.reason(key)
