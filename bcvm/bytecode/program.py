@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import CellType
+from types import CellType, CodeType
 from typing import Any, NamedTuple
 
 
@@ -98,6 +98,7 @@ class BoundProgram:
     defaults: Mapping[str, Any] = field(default_factory=dict)  # parameter name -> default value
     imports: tuple[Callable[..., Any], ...] = ()               # one per Program.imports
     function: Callable[..., Any] | None = None                 # the Python function, where there is one
+    code: CodeType | None = None                               # the function's code that the program is of; it may have another one by now
 
     def read_capture(self, index: int) -> Any:
         """The value a capture has now; NameError (as Python words it) if unbound."""

@@ -15,6 +15,7 @@ Driver      int32 driver(Context *ctx, const int64 *in, int64 *out)
             Scalar, PyObject: as above (borrowed).       The caller resets the arena after it has copied what it needs.
             Behind the leaves: a count, and that many objects that the driver owned; the caller drops them last (CompiledGraph.drop_held).
             returns -1: memory ran out; nothing is in `out`, nothing is owned, the caller raises MemoryError
+            returns -k - 1 for k > 0: as 0, with the k-th of several types of results (return_code)
 
 Base        who owns a tensor's memory: 0 nobody to count (lives for the whole call), object | 1 a counted Python object, otherwise an arena
             buffer: the data pointer that `alloc` returned, 64-byte aligned, reference count in the word at -64, size class in that at -56.
@@ -53,6 +54,7 @@ TABLE: tuple[tuple[str, str], ...] = (
     ("run_long", "i32 (ptr, ptr, ptr, i64, i64)"),  # (ctx, operands, sizes, units, ns): all of the kernel in CTX_LONG, by several threads where that pays
     ("breathe", "void (ptr)"),                 # (ctx): lets other Python threads run; a loop calls it every ROUNDS rounds
     *((f"move{size}", "void (ptr, i64, ptr, i64, i64, i1)") for size in (1, 2, 4, 8)),  # (to, stride, from, stride, n, skip): strided copies for kernels
+    ("restride", "i1 (ptr, i64, ptr, i64)"),   # (sizes and strides, rank, new sizes and room for strides, new rank): whether the memory can be read so; stores the strides
     ("malloc", "ptr (i64)"),
     ("free", "void (ptr)"),
     ("Py_IncRef", "void (ptr)"),
@@ -80,6 +82,11 @@ ARRAY_DATA, ARRAY_ND, ARRAY_DIMS, ARRAY_STRIDES, ARRAY_BASE, ARRAY_DESCR, ARRAY_
 # NumPy type numbers of new_array.
 TYPE_NUMBER = {"bool": 0, "int8": 1, "uint8": 2, "int16": 3, "uint16": 4, "int32": 5, "uint32": 6, "int64": 7, "uint64": 8,
                "float32": 11, "float64": 12, "complex64": 14, "complex128": 15, "float16": 23}
+
+
+def return_code(n: int) -> int:
+    """What a driver returns with the n-th of the trees it may return."""
+    return -1 - n if n else 0
 
 
 def llvm_type(dtype: str) -> str:

@@ -222,6 +222,11 @@ class _Arrays:
         t, data, obj, base, sizes, strides = self.tensors[index]
         if obj:
             found = _object(obj)
+            if box is not None and type(found) is np.ndarray and t.library != "numpy":  # a result in the making: not yet a tensor of its library
+                made = self.objects.get((obj,))
+                if made is None:
+                    made = self.objects[(obj,)] = box(found, t)
+                return made
             return found[()] if t.scalar and type(found) is np.ndarray else found  # the array is there because a view of it is
         key = (data, base, sizes, strides, t.dtype, t.library, t.scalar, t.readonly)
         found = self.objects.get(key)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from bcvm.compiler import attention, optimise, regions
+from bcvm.compiler import attention, optimise, packed, regions
 from bcvm.compiler.driver import control
 from bcvm.compiler.driver.kernels_call import KernelRequest
 from bcvm.compiler.driver.values import Driver, rep_words
@@ -19,8 +19,7 @@ from bcvm.compiler.hoist import hoist
 from bcvm.compiler.liveness import analyse, find_owners
 from bcvm.compiler.region import KernelSource
 from bcvm.compiler.target import Target
-from bcvm.errors import CompileError
-from bcvm.specialise.ssa import Block, Graph, Node, Return, State, Tree, tree_key
+from bcvm.specialise.ssa import Block, Graph, Node, State, Tree
 
 
 class KernelTable(Protocol):
@@ -32,18 +31,18 @@ class KernelTable(Protocol):
 @dataclass(eq=False)
 class CompiledGraph:
     """driver_ir: the function @driver alone; declarations: the intrinsics it needs. exits: k -> (state, reason); the driver returns k + 1
-    there, and -1 when memory ran out. return_tree: None if the graph never returns. out_words: the words that `out` must have."""
+    there, and -1 when memory ran out. return_trees: what the graph may return, see abi.return_code. out_words: the words that `out` must have."""
 
     graph: Graph
     driver_ir: str
     declarations: tuple[str, ...]
     kernels: list[KernelRequest]
     exits: list[tuple[State, str]]
-    return_tree: Tree
-    returns: bool
+    return_trees: list[Tree]
     out_words: int
     regions: list[regions.RegionCall | attention.Fused]
     steps: dict[str, float] = field(default_factory=dict)  # milliseconds per step
+    packed: list[Any] = field(default_factory=list)        # copies of captured tensors that the driver reads: they must live as long as its code
 
     def module(self, *others: str, declarations: tuple[str, ...] = ()) -> str:
         """The text of one module that also has these functions."""
@@ -59,8 +58,8 @@ class CompiledGraph:
 
 
 def compile_graph(graph: Graph, table: KernelTable, target: Target, on_step: Callable[[str, float, int], None] | None = None,
-                  fusion: bool = True, threads: int | None = None) -> CompiledGraph:
-    """Compile a specialisation. The graph is simplified in place. on_step(step name, milliseconds, ops that were fused).
+                  fusion: bool = True, threads: int | None = None, frozen: bool = False) -> CompiledGraph:
+    """Compile a specialisation. The graph is simplified in place. on_step(step name, milliseconds, ops that were fused). frozen: captured tensors never change.
     CompileError or Unsupported: no native form; the call is interpreted."""
     steps: dict[str, float] = {}
     begun = time.perf_counter()
@@ -86,27 +85,20 @@ def compile_graph(graph: Graph, table: KernelTable, target: Target, on_step: Cal
     live = analyse(graph, plan, flow.order, boxes)
     escaping = control.find_escaping(flow, plan, find_owners(graph, plan, flow.order, boxes))
     driver = Driver(graph, target, table, live, escaping, boxes, threads)
+    if frozen:
+        driver.frozen = packed.captured(graph)
     text = control.emit(driver, flow, plan)
     step("Mapping")
-    tree, returns = _return_tree(graph)
     reachable = set(flow.order)
     calls = _fused(plan, [block for block in graph.blocks if block in reachable])
-    return CompiledGraph(graph, text, tuple(driver.e.declarations.values()), list(driver.requests.values()), driver.exits, tree, returns,
-                         driver.out_words, calls, steps)
+    return CompiledGraph(graph, text, tuple(driver.e.declarations.values()), list(driver.requests.values()), driver.exits, driver.returns,
+                         driver.out_words, calls, steps, driver.packed)
 
 
 def _fused(plan: dict[Block, list[regions.PlanStep]], blocks: Sequence[Block]) -> list[regions.RegionCall | attention.Fused]:
     """The regions, and the attentions, of these blocks."""
     return [s if isinstance(s, regions.RegionCall) else s.attrs["fused"] for block in blocks for s in plan[block]
             if isinstance(s, regions.RegionCall) or "fused" in s.attrs]
-
-
-def _return_tree(graph: Graph) -> tuple[Tree, bool]:
-    """The tree that is returned; all returns of a graph have the same."""
-    trees = [b.end.tree for b in graph.blocks if isinstance(b.end, Return)]
-    if len({repr(tree_key(t)) for t in trees}) > 1:
-        raise CompileError(f"{graph.name} returns values of different types")
-    return (trees[0] if trees else None), bool(trees)
 
 
 def show_plan(compiled: CompiledGraph) -> str:

@@ -42,10 +42,11 @@ class NativeCode:
         self.stub.release()
         table.release(self.kernels)
         self.kernels.clear()
+        self.compiled.packed.clear()
 
     def freer(self) -> Callable[[], bool]:
         """A function that frees the code if nothing runs in it, and says whether it did. It holds nothing that leads to the callable."""
-        code, kernels, data = self.code, self.kernels, self.stub.data
+        code, kernels, data, packed = self.code, self.kernels, self.stub.data, self.compiled.packed
 
         def free() -> bool:
             if data[stub.ACTIVE]:
@@ -53,17 +54,18 @@ class NativeCode:
             code.release()
             table.release(kernels)
             kernels.clear()
+            packed.clear()
             return True
         return free
 
 
 def build(graph: Graph, count: int, names: Sequence[str], successor: int, resume: Callable[[str, State, list[Any]], Any],
-          fusion: bool = True, threads: int | None = None) -> NativeCode:
+          fusion: bool = True, threads: int | None = None, kernels: Any = table, frozen: bool = False) -> NativeCode:
     """Compile a graph whose ('arg', i) is the i-th of `count` call arguments, the last ones keywords of these names. Calls that its guards do
     not admit go to the vectorcall function at `successor`. Where the driver leaves, resume(reason, state, values) gives the call's
-    result. CompileError, Unsupported: no native code for this graph."""
+    result. kernels: the kernel table, or a SplicedTable. frozen: captured tensors never change. CompileError, Unsupported: no native code for this graph."""
     ms: dict[str, float] = {}
-    compiled = compile_graph(graph, table, host(), lambda name, took, fused: ms.__setitem__(name, took), fusion, threads)
+    compiled = compile_graph(graph, kernels, host(), lambda name, took, fused: ms.__setitem__(name, took), fusion, threads, frozen)
 
     def leave(exit_id: int, in_address: int, out_address: int) -> Any:
         if not 0 <= exit_id < len(compiled.exits):
@@ -78,7 +80,7 @@ def build(graph: Graph, count: int, names: Sequence[str], successor: int, resume
         return resume(reason, state, values)
 
     start = time.perf_counter()
-    entry_stub = stub.prepare(graph, stub.Call(count - len(names), tuple(names)), [stub.Arg(i) for i in range(count)], compiled.return_tree if compiled.returns else Const(None),
+    entry_stub = stub.prepare(graph, stub.Call(count - len(names), tuple(names)), compiled.return_trees or [Const(None)],
                               driver="@driver", resume=leave, out_words=compiled.out_words, hold=bool(compiled.kernels) or any(b.loop for b in graph.blocks))
     code = loader.load(llvm.compile_ir(compiled.module(entry_stub.ir), opt=0))  # straight-line glue: six times quicker to compile, 2% slower to run
     entry_stub.load(code)
@@ -86,7 +88,7 @@ def build(graph: Graph, count: int, names: Sequence[str], successor: int, resume
     ms["CodeGen"] = (time.perf_counter() - start) * 1e3
     if any(b.loop for b in graph.blocks):
         runtime().watch_signals()
-    return NativeCode(compiled, entry_stub, code, table.acquire([k.key for k in compiled.kernels]), ms)
+    return NativeCode(compiled, entry_stub, code, kernels.acquire([k.key for k in compiled.kernels]), ms)
 
 
 def box(array: Any, type: Tensor) -> Any:

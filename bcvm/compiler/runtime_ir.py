@@ -1,7 +1,7 @@
 """LLVM IR of the run-time support: arena and contexts, dimension collapse, thread pool, array creation, signals. Compiled once per process."""
 from __future__ import annotations
 
-from bcvm.compiler import abi, arena_ir, pool_ir
+from bcvm.compiler import abi, arena_ir, pool_ir, restride_ir
 
 
 def module(addresses: dict[str, int]) -> str:
@@ -17,6 +17,7 @@ declare i64 @llvm.ctlz.i64(i64, i1)
 declare void @llvm.memset.inline.p0.i64(ptr, i8, i64, i1)
 
 {arena_ir.text(at)}
+{restride_ir.TEXT}
 ; ---- collapse: from the innermost dim outwards, a dim joins the one inside it if that holds for all operands
 
 define void @collapse(ptr %ops, ptr %sizes, i64 %count, i64 %rank) {{

@@ -14,24 +14,29 @@ import math
 import struct
 import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from bcvm.compiler import abi, boxing, llvm, loader, probe
 from bcvm.compiler.emit import Emitter, constant
-from bcvm.compiler.passing import Arg, Call, Default, DoubleStar, Source, Star, bind
 from bcvm.compiler.runtime import runtime
 from bcvm.errors import Unsupported
 from bcvm.specialise.ssa import Graph, Guard, Input, Path, Tree
 from bcvm.specialise.types import PyObject, Scalar, Tensor
 
-__all__ = ["READERS", "Arg", "Call", "Default", "DoubleStar", "Reader", "Source", "Star", "Stub", "bind", "input_words", "prepare"]
-
 # Words of a stub's data block, readable at any time. CALLS: admitted calls; EXITS: those of them that left to the
 # interpreter; MISSES: calls passed on to the successor; ACTIVE: activations that are inside.
 CALLS, EXITS, MISSES, ACTIVE, SUCCESSOR = range(5)
 DRIVER_COUNTERS = 8  # CTX_COUNTERS points here
+
+
+@dataclass(frozen=True)
+class Call:
+    """How arguments are passed: number of positional ones, and the keywords in order. ('arg', i) is the i-th, keywords follow the positional ones."""
+
+    positional: int
+    keywords: tuple[str, ...] = ()
 
 
 class Reader(Protocol):
@@ -65,7 +70,6 @@ class Place:
     is_known: bool = False
     cls: type | None = None
     steady: bool = False
-    star: Star | DoubleStar | None = None
 
 
 @dataclass(eq=False)
@@ -112,28 +116,29 @@ def input_words(inputs: Sequence[Input]) -> int:
     return sum(2 + 2 * i.value.type.rank if isinstance(i.value.type, Tensor) else 1 for i in inputs)
 
 
-def prepare(graph: Graph, call: Call, sources: Sequence[Source], result: Tree, *, driver: str | int, resume: Callable[..., Any],
+def prepare(graph: Graph, call: Call, results: Sequence[Tree], *, driver: str | int, resume: Callable[..., Any],
             out_words: int, driver_counters: int = 8, hold: bool = False) -> Stub:
     """The entry stub of `graph` for one way to pass arguments.
 
-    sources: per parameter (Path root ('arg', i)), from `bind`. result: the tree the driver returns (Return.tree).
+    results: the trees the driver may return (Return.tree), in the order of abi.return_code.
     driver: '@name' of a function in the same module (the caller joins the texts), or an address.
     resume(exit_id, in_address, out_address): called when the driver left at exit_id; returns the call's result.
     hold: other threads may run during the call, as in kernels that release the interpreter lock: what was read from containers and cells
     is held by reference. out_words: words of `out`, enough for the result and every exit. Unsupported: a guard or result without a native form.
     """
     def writer(runs_python: bool) -> _Writer:
-        return _Writer(graph, call, sources, result, driver, resume, out_words, driver_counters, runs_python)
+        return _Writer(graph, call, results, driver, resume, out_words, driver_counters, runs_python)
 
+    hold |= any(READERS[i.value.type.library].runs_python for i in graph.inputs if isinstance(i.value.type, Tensor) and i.value.type.library in READERS)
     first = writer(hold)
     made = first.write()
     return writer(True).write() if first.ran_python and not hold else made
 
 
 class _Writer:
-    def __init__(self, graph: Graph, call: Call, sources: Sequence[Source], result: Tree, driver: str | int, resume: Callable[..., Any],
+    def __init__(self, graph: Graph, call: Call, results: Sequence[Tree], driver: str | int, resume: Callable[..., Any],
                  out_words: int, driver_counters: int, runs_python: bool) -> None:
-        self.graph, self.call, self.sources, self.result, self.driver, self.resume = graph, call, sources, result, driver, resume
+        self.graph, self.call, self.results, self.driver, self.resume = graph, call, results, driver, resume
         self.e = Emitter()
         self.rt = runtime()
         self.out_words = max(1, out_words)
@@ -163,7 +168,6 @@ class _Writer:
             if library not in READERS:
                 raise Unsupported(f"tensors of {library!r} have no emitted form")
             READERS[library].enter(e, "miss")
-            self.ran_python |= READERS[library].runs_python
         words = 0
         for i in self.graph.inputs:
             self._input(i, words)
@@ -324,12 +328,7 @@ class _Writer:
         e, root = self.e, path.root
         kind = root[0]
         if kind == "arg":
-            source = self.sources[root[1]]
-            if isinstance(source, Arg):
-                return Place(e.load("ptr", "%args", 8 * source.index, "a"), steady=True)
-            if isinstance(source, Default):
-                return Place(e.object(source.value), source.value, True, type(source.value), True)
-            return Place("null", cls=tuple if isinstance(source, Star) else dict, steady=True, star=source)
+            return Place(e.load("ptr", "%args", 8 * root[1], "a"), steady=True)
         if kind == "const":
             return Place(e.object(root[1]), root[1], True, type(root[1]), True)
         if kind == "closure":
@@ -358,8 +357,6 @@ class _Writer:
 
     def _step(self, place: Place, kind: str, key: Any) -> Place:
         e = self.e
-        if place.star is not None:
-            return self._star_item(place.star, kind, key)
         if kind == "attr":
             if place.is_known and type(place.known) is types.ModuleType and key in vars(place.known):
                 value = self._dict_item(e.object(vars(place.known)), key)
@@ -397,20 +394,10 @@ class _Writer:
         self._hold(value, new=True)
         return Place(value, steady=True)
 
-    def _star_item(self, star: Star | DoubleStar, kind: str, key: Any) -> Place:
-        indices: Mapping[Any, int] = dict(star.items) if isinstance(star, DoubleStar) else dict(enumerate(star.indices))
-        if isinstance(star, Star) and type(key) is int and key < 0:
-            key += len(star.indices)
-        if kind != "item" or key not in indices:
-            raise Unsupported(f"no item {key!r} among the star arguments of this call")
-        return Place(self.e.load("ptr", "%args", 8 * indices[key], "a"), steady=True)
-
     # ---- guards
 
     def _guard(self, g: Guard, place: Place) -> None:
-        if place.star is not None:
-            self._guard_star(g, place.star)
-        elif place.is_known and _holds(g, place.known):
+        if place.is_known and _holds(g, place.known):
             return  # the very object is known and cannot change in this respect
         else:
             self._check(g, place.pointer, place.cls)
@@ -418,13 +405,6 @@ class _Writer:
             place.known, place.is_known, place.cls = g.value, True, type(g.value)
         elif g.how == "type":
             place.cls = g.value
-
-    def _guard_star(self, g: Guard, star: Star | DoubleStar) -> None:
-        n = len(star.items if isinstance(star, DoubleStar) else star.indices)
-        holds = {"type": g.value is (dict if isinstance(star, DoubleStar) else tuple), "length": g.value == n,
-                 "keys": isinstance(star, DoubleStar) and tuple(name for name, _ in star.items) == g.value}
-        if not holds.get(g.how, False):
-            raise Unsupported(f"guard {g.how} {g.path} cannot hold for this way to pass arguments")
 
     def _check(self, g: Guard, value: str, cls: type | None = None) -> None:
         e = self.e
@@ -442,6 +422,8 @@ class _Writer:
             e.require(e.let(f"icmp eq i64 {n}, {g.value}"), "miss")
         elif g.how == "keys":
             self._keys(value, g.value)
+        elif g.how == "code":
+            e.same(e.load("ptr", value, probe.layout().function_code), e.object(g.value), "miss")
         elif g.how == "falsy":
             e.require(e.let(f"icmp eq i32 {e.call('i32', 'PyObject_IsTrue', ('ptr', value))}, 0"), "miss")
         elif g.how == "absent":
@@ -491,8 +473,6 @@ class _Writer:
         """Checks and reads an input; its words start at this one."""
         e, t = self.e, i.value.type
         place = self._place(i.path)
-        if place.star is not None:
-            raise Unsupported(f"{i.path} is the star argument itself")
         obj = place.pointer
         if isinstance(t, (Tensor, PyObject)) and not place.steady:
             self._hold(obj, new=False)
@@ -540,18 +520,19 @@ class _Writer:
         function = self.driver if isinstance(self.driver, str) else constant(self.driver)
         e.add(self.data_at + 8 * CALLS, 1)
         code = e.let(f"call i32 {function}(ptr {ctx}, ptr %in, ptr %out)")
-        fine, left = e.label("fine"), e.label("left")
-        e.line(f"br i1 {e.let(f'icmp eq i32 {code}, 0')}, label %{fine}, label %{left}")
-        e.start(left)
+        for n, tree in enumerate(self.results):
+            fine, other = e.label("fine"), e.label("other")
+            e.line(f"br i1 {e.let(f'icmp eq i32 {code}, {abi.return_code(n)}')}, label %{fine}, label %{other}")
+            e.start(fine)
+            e.call("void", self.rt.release_address, ("ptr", ctx))
+            e.store("ptr", boxing.emit(e, tree, READERS, self.rt), "%numbers")
+            e.jump("done")
+            e.start(other)
         e.add(self.data_at + 8 * EXITS, 1)
         exit_id = e.let(f"sext i32 {e.let(f'sub i32 {code}, 1')} to i64")
         result = self._resume(exit_id)
         e.call("void", self.rt.release_address, ("ptr", ctx))
         e.store("ptr", result, "%numbers")
-        e.jump("done")
-        e.start(fine)
-        e.call("void", self.rt.release_address, ("ptr", ctx))
-        e.store("ptr", boxing.emit(e, self.result, READERS, self.rt), "%numbers")
         e.jump("done")
 
     def _resume(self, exit_id: str) -> str:
@@ -601,5 +582,6 @@ def _plain_attribute(cls: type | None, name: str) -> bool:
         return False
     for base in cls.__mro__:
         if name in vars(base):
-            return type(vars(base)[name]) in (types.FunctionType, types.MemberDescriptorType, types.GetSetDescriptorType)
+            held = type(vars(base)[name])
+            return held in (types.FunctionType, types.MemberDescriptorType, types.GetSetDescriptorType) or not hasattr(held, "__get__")
     return True

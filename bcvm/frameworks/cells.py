@@ -1,9 +1,11 @@
 """MindSpore's cells: how the specialiser calls them, and what `bcvm.jit(cell)` makes."""
 from __future__ import annotations
 
+import types
 from typing import TYPE_CHECKING, Any
 
 from bcvm.errors import Unsupported
+from bcvm.frontend import program_of
 from bcvm.specialise import resolve
 from bcvm.specialise.ssa import Path, Tree
 from bcvm.specialise.types import Const
@@ -35,13 +37,16 @@ def cell_call(m: "Machine", callee: Const) -> Tree | None:
 
 
 def jit_cell(obj: Any, options: dict[str, Any]) -> Any:
-    """The construct of a cell, jitted and bound to it."""
+    """A cell whose calls are native calls of its construct; its attributes stay the cell's."""
     from mindspore.nn import Cell
     if not issubclass(type(obj), Cell):
         return None
-    if "construct" in vars(obj):
-        return function.jit(vars(obj)["construct"], **options)
-    return function.bound_method(type(obj).construct, obj, options)
+    construct = vars(obj).get("construct", type(obj).construct.__get__(obj))
+    while resolve.is_jitted(construct):
+        construct = construct.__wrapped__
+    if type(construct) is types.MethodType:
+        return function.bound_method(construct.__func__, construct.__self__, options, stands_for=obj)
+    return function.make(program_of(construct), program_of, options, construct, stands_for=obj)
 
 
 def register() -> None:

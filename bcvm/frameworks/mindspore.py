@@ -6,14 +6,13 @@ ndarray and keeps it alive; a pending op may still read a buffer that is about t
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
 from typing import Any
 
 import numpy as np
 
 from bcvm.bytecode import dtypes
-from bcvm.compiler import abi, boxing, native, stub
-from bcvm.errors import BcvmError
+from bcvm.compiler import abi, boxing, native, packed, stub
 from bcvm.frameworks.adapter import ADAPTERS, Adapter, Description
 from bcvm.frameworks.mindspore_reading import MindSporeReader
 from bcvm.specialise import resolve
@@ -23,11 +22,9 @@ _NAMES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"
 
 
 class MindSporeAdapter(Adapter):
-    """Tensor and Parameter, exact types, in CPU memory. Promotion is torch-like, rank 0 stays a tensor, `y += 1` rebinds."""
+    """Tensor and Parameter, exact types, in CPU memory."""
 
     name = "mindspore"
-    scalar_result = False
-    inplace = "rebind"
 
     def __init__(self) -> None:
         import mindspore
@@ -63,39 +60,21 @@ class MindSporeAdapter(Adapter):
         strides = tuple(s * dtypes.itemsize(leaf[1]) for s in obj.stride())
         return Description(data, leaf[1], tuple(obj._shape), strides)
 
-    def alloc(self, dtype: str, sizes: Sequence[int]) -> np.ndarray[Any, Any]:
-        return np.empty(sizes, self.numpy[dtype])
-
     def box(self, array: np.ndarray[Any, Any], type: Tensor) -> Any:
         """Shares memory if the array is C-contiguous; copies otherwise."""
         return self.tensor_py.from_numpy(np.ascontiguousarray(array) if array.ndim else array)
 
-    def as_view(self, obj: Any) -> np.ndarray[Any, Any]:
-        d = self.describe(obj)
-        if d is None:
-            raise BcvmError(f"cannot read this tensor in place: dtype {obj.dtype}, device {self.module.get_context('device_target')}")
-        dtype = self.numpy[d.dtype]
-        if 0 in d.sizes:
-            return np.empty(d.sizes, dtype)
-        reach = sum((n - 1) * s for n, s in zip(d.sizes, d.strides, strict=True)) + dtype.itemsize
-        memory = _Memory(obj, d.data, reach)
-        view: np.ndarray[Any, Any] = np.ndarray(d.sizes, dtype, np.asarray(memory), 0, d.strides)
-        return view
-
-    def synchronise(self, write: bool = False) -> None:
-        if write:  # reading waits by itself
-            self.executor.sync()
+    def array(self, obj: Any) -> np.ndarray[Any, Any] | None:
+        """An ndarray on the tensor's memory, which it does not keep alive."""
+        found = self.describe(obj)
+        if found is None or not all(found.sizes):
+            return None
+        dtype = self.numpy[found.dtype]
+        reach = sum((n - 1) * s for n, s in zip(found.sizes, found.strides, strict=True)) + dtype.itemsize
+        return np.ndarray(found.sizes, dtype, (ctypes.c_char * reach).from_address(found.data), 0, found.strides)
 
     def requires_grad(self) -> bool:
         return bool(self.executor.requires_grad())
-
-
-class _Memory:
-    """Bytes of a tensor, which it keeps alive."""
-
-    def __init__(self, owner: Any, address: int, size: int) -> None:
-        self.owner = owner
-        self.__array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}
 
 
 def cell_attribute(obj: Any, name: str) -> tuple[tuple[Any, ...], ...] | None:
@@ -120,6 +99,7 @@ def register() -> MindSporeAdapter:
     ADAPTERS["mindspore"] = adapter
     stub.READERS["mindspore"] = MindSporeReader(adapter)
     native.BOXES["mindspore"] = adapter.box
+    packed.ARRAYS["mindspore"] = adapter.array
     boxing.DTYPES["bfloat16"] = adapter.numpy["bfloat16"]
     abi.TYPE_NUMBER["bfloat16"] = adapter.numpy["bfloat16"].num
     for cls in adapter.classes:

@@ -1,7 +1,6 @@
 """NumPy: its adapter, and how entry stubs read arrays and NumPy scalars."""
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -66,11 +65,9 @@ class NumPyReader:
 
 
 class NumPyAdapter(Adapter):
-    """ndarrays and NumPy scalars. Reductions to rank 0 and items give scalars, `y += 1` changes the caller's array."""
+    """ndarrays and NumPy scalars."""
 
     name = "numpy"
-    scalar_result = True
-    inplace = "mutate"
 
     def recognise(self, obj: Any) -> bool:
         return type(obj) is np.ndarray or isinstance(obj, np.generic)
@@ -81,14 +78,8 @@ class NumPyAdapter(Adapter):
             return None
         return Description(a.ctypes.data, a.dtype.name, a.shape, a.strides, writable=a.flags.writeable and a is obj)
 
-    def alloc(self, dtype: str, sizes: Sequence[int]) -> np.ndarray[Any, Any]:
-        return np.empty(sizes, dtype)
-
     def box(self, array: np.ndarray[Any, Any], type: Tensor) -> Any:
         return array[()] if type.scalar else array
-
-    def as_view(self, obj: Any) -> np.ndarray[Any, Any]:
-        return np.asarray(obj)
 
 
 stub.READERS["numpy"] = NumPyReader()

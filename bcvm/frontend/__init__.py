@@ -13,12 +13,12 @@ from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from bcvm.bytecode.program import BoundProgram, Program
-from bcvm.frontend.annotations import hints_of
+from bcvm.frontend.annotations import Hinted, check_hints, hints_of
 from bcvm.frontend.generator import BytecodeGenerator, parameters_of, whole_function
 from bcvm.frontend.outline import NeedsFlags, WholeFunction, make
 from bcvm.frontend.source import FUTURE_FLAGS, Untrusted, find
 
-__all__ = ["program_of"]
+__all__ = ["check_hints", "program_of"]
 
 _ATTRIBUTE = "__bcvm_program__"
 _lock = threading.RLock()
@@ -52,9 +52,8 @@ def program_of(function: Callable[..., Any]) -> BoundProgram:
 
 @dataclass(eq=False)
 class _Bound(BoundProgram):
-    """With what of the function may be replaced."""
+    """With what of the function may be replaced, besides its code."""
 
-    code: CodeType | None = None
     values: tuple[Any, ...] | None = None
     keyword_values: dict[str, Any] | None = None
 
@@ -89,7 +88,7 @@ def _bind(function: FunctionType, template: _Template) -> _Bound:
 
 def _template(function: FunctionType) -> _Template:
     code = function.__code__
-    hints = hints_of(function.__annotations__)
+    hints = hints_of(function)
     key = (hints, len(function.__defaults__ or ()), frozenset(function.__kwdefaults__ or ()))
     known = _templates.get(id(code))
     if known is None or known[0]() is not code:
@@ -101,7 +100,7 @@ def _template(function: FunctionType) -> _Template:
     return template
 
 
-def _generate(function: FunctionType, hints: dict[str, str], first: bool) -> _Template:
+def _generate(function: FunctionType, hints: dict[str, Hinted], first: bool) -> _Template:
     code, name = function.__code__, function.__qualname__
     parameters = parameters_of(code, len(function.__defaults__ or ()), function.__kwdefaults__ or ())
     try:

@@ -10,6 +10,7 @@ from typing import Any
 
 from bcvm.bytecode.build import Label, ProgramBuilder
 from bcvm.bytecode.program import Program
+from bcvm.frontend.annotations import Hinted
 from bcvm.frontend.expressions import BINARY, ExpressionGenerator
 from bcvm.frontend.outline import Outliner, WholeFunction
 from bcvm.frontend.rewrite import prepare
@@ -51,23 +52,32 @@ def parameters_of(code: CodeType, defaults: int, keyword_defaults: Iterable[str]
     return out
 
 
-def start_program(name: str, code: CodeType, parameters: Sequence[Parameter], hints: Mapping[str, str]) -> ProgramBuilder:
+def start_program(name: str, code: CodeType, parameters: Sequence[Parameter], hints: Mapping[str, Hinted]) -> ProgramBuilder:
     """A builder with the parameters, their hints checked at entry, and the return hint."""
     b = ProgramBuilder(name, code.co_filename, code.co_firstlineno)
     for p in parameters:
-        b.param(p.name, p.kind, p.has_default, hints.get(p.name, ""))
+        b.param(p.name, p.kind, p.has_default, hints[p.name].text if p.name in hints else "")
     if "return" in hints:
-        b.return_hint(hints["return"])
+        b.return_hint(hints["return"].text)
     b.at(code.co_firstlineno, 0)
     for i, p in enumerate(parameters):
-        hint = b.hint(hints[p.name]) if hints.get(p.name) else 0
-        if hint:
-            b.emit("LOAD_TENSOR", i, hint)
-            b.emit("STORE", i)
+        hint = b.hint(hints[p.name].text) if p.name in hints else 0
+        if not hint:
+            continue
+        given = b.label()
+        if hints[p.name].optional:
+            b.emit("LOAD", i)
+            b.emit("LOAD_CONST", b.const(None))
+            b.emit("CALL_OP", b.name("is_not"), 0, 2)
+            b.emit("COND_JUMP", given)
+        b.emit("LOAD_TENSOR", i, hint)
+        b.emit("STORE", i)
+        if hints[p.name].optional:
+            b.place(given)
     return b
 
 
-def whole_function(name: str, code: CodeType, parameters: Sequence[Parameter], hints: Mapping[str, str], reason: str) -> Program:
+def whole_function(name: str, code: CodeType, parameters: Sequence[Parameter], hints: Mapping[str, Hinted], reason: str) -> Program:
     """The program of one CALL_PY, to the function itself."""
     b = start_program(name, code, parameters, hints)
     for i in range(len(parameters)):
@@ -80,7 +90,7 @@ def whole_function(name: str, code: CodeType, parameters: Sequence[Parameter], h
 class BytecodeGenerator(ExpressionGenerator):
     """Walks the statements of one function. WholeFunction is raised where only Python itself can run it."""
 
-    def __init__(self, name: str, code: CodeType, source: Source, parameters: Sequence[Parameter], hints: Mapping[str, str],
+    def __init__(self, name: str, code: CodeType, source: Source, parameters: Sequence[Parameter], hints: Mapping[str, Hinted],
                  flagged: frozenset[str] = frozenset()) -> None:
         """`flagged`: locals that get a flag which says whether they are set (see NeedsFlags)."""
         if code.co_flags & _GENERATORS:

@@ -223,13 +223,20 @@ def make(code: CodeType, globals: dict[str, Any], closure: Mapping[str, CellType
 
 def _rename(code: CodeType, name: str, qualname: str) -> CodeType:
     """Tracebacks and nested functions show the function that the piece comes from."""
-    if sys.version_info < (3, 11):
-        return code.replace(co_name=name)
     prefix = f".outer.<locals>.{code.co_name}"
 
+    def proper(text: str) -> str:
+        return qualname + text[len(prefix):] if text.startswith(prefix) else text
+
+    def constant(value: Any) -> Any:
+        if isinstance(value, CodeType):
+            return renamed(value)
+        return proper(value) if sys.version_info < (3, 11) and type(value) is str else value  # there qualified names are constants of the code around
+
     def renamed(c: CodeType) -> CodeType:
-        consts = tuple(renamed(k) if isinstance(k, CodeType) else k for k in c.co_consts)
-        return c.replace(co_qualname=qualname + c.co_qualname[len(prefix):] if c.co_qualname.startswith(prefix) else c.co_qualname, co_consts=consts)
+        if sys.version_info < (3, 11):
+            return c.replace(co_consts=tuple(map(constant, c.co_consts)))
+        return c.replace(co_consts=tuple(map(constant, c.co_consts)), co_qualname=proper(c.co_qualname))
     return renamed(code).replace(co_name=name)
 
 

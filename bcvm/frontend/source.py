@@ -188,7 +188,8 @@ def _name(node: FunctionNode) -> str:
 
 def _choose(candidates: list[tuple[FunctionNode, str]], tree: ast.Module, code: CodeType) -> tuple[FunctionNode, str]:
     if len(candidates) > 1:  # lambdas on one line
-        candidates = _by_columns(candidates, code) if sys.version_info >= (3, 11) else _by_code(candidates, tree, code)
+        by_columns = _by_columns(candidates, code) if sys.version_info >= (3, 11) else []
+        candidates = by_columns or _by_code(candidates, tree, code)
     if len(candidates) != 1:
         raise Untrusted(f"{code.co_filename}, line {code.co_firstlineno}: which of several functions on this line it is cannot be told")
     return candidates[0]
@@ -208,17 +209,26 @@ def _by_columns(candidates: list[tuple[FunctionNode, str]], code: CodeType) -> l
 
 
 def _by_code(candidates: list[tuple[FunctionNode, str]], tree: ast.Module, code: CodeType) -> list[tuple[FunctionNode, str]]:
-    """Those that give the code when the others on the line are None; for Pythons whose code objects have no columns."""
+    """Those that give the code when the others beside them on the line are None; for code objects without columns: before 3.11, and of constants in 3.12."""
     nodes = [node for node, _ in _function_nodes(tree, True)]
     places = [nodes.index(node) for node, _ in candidates]
     fitting = []
     for candidate, place in zip(candidates, places, strict=True):
+        around = [p for p in places if p != place and _is_inside(nodes[place], nodes[p])]
+        beside = [p for p in places if p != place and p not in around and not _is_inside(nodes[p], nodes[place])]
         alone = copy.deepcopy(tree)
         copies = [node for node, _ in _function_nodes(alone, True)]
-        _Blank({id(copies[p]) for p in places if p != place}).visit(alone)
-        if any(same_code(c, code) for c in _codes(_compiled(alone, code))):
+        _Blank({id(copies[p]) for p in beside}).visit(alone)
+        left = [c for c in _codes(_compiled(alone, code)) if c.co_name == code.co_name and c.co_firstlineno == code.co_firstlineno]  # outermost first
+        if len(left) > len(around) and same_code(left[len(around)], code):
             fitting.append(candidate)
     return fitting
+
+
+def _is_inside(inner: FunctionNode, outer: FunctionNode) -> bool:
+    """Whether a function is in the body of another one; in its defaults it is beside it."""
+    body = outer.body if isinstance(outer.body, list) else [outer.body]
+    return any(node is inner for part in body for node in ast.walk(part))
 
 
 class _Blank(ast.NodeTransformer):

@@ -10,6 +10,7 @@ from typing import Any
 
 # Importing a family fills the table; functions come after it.
 from bcvm.ops import activations, composite, creation, elementwise, functions_math, movement, products, reductions  # noqa: F401, I001
+from bcvm.ops.convolutions import conv1d, conv3d, conv_transpose1d, conv_transpose2d  # noqa: F401
 from bcvm.ops.definition import BINDINGS, METHODS, OPS, Op, binds, register  # noqa: F401
 from bcvm.ops.functions import (  # noqa: F401
     all,
@@ -75,4 +76,4 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *OPS})
 
 
-from bcvm.ops import function_bindings, numpy_bindings, numpy_methods, python_bindings  # noqa: E402, F401
+from bcvm.ops import function_bindings, numpy_bindings, numpy_methods, ordering, python_bindings  # noqa: E402, F401

@@ -185,7 +185,7 @@ class OpBuilder(Protocol):
     def int_of(self, d: Dim) -> Any: ...                               # an int value that holds a dim
     def dim_of(self, v: Any) -> Dim: ...                               # the dim that an int value holds
     def full(self, dims: Sequence[Dim], value: Any, dtype: str) -> Any: ...
-    def reshape(self, v: Any, dims: Sequence[Dim]) -> Any: ...         # sizes resolved: no -1
+    def reshape(self, v: Any, dims: Sequence[Dim], contiguous: bool = False) -> Any: ...  # sizes resolved: no -1; contiguous: as ravel, a copy of what is strided
     def transpose(self, v: Any, perm: Sequence[int]) -> Any: ...
     def copy(self, v: Any) -> Any: ...                                 # memory of its own
     def write(self, target: Any, value: Any, exact: bool) -> Any: ...  # stores a value into an array, of its own dtype and sizes if `exact`; gives the array

@@ -205,14 +205,6 @@ _index("argmax")
 _index("argmin")
 
 
-@binds("numpy.cumsum", method="cumsum")
-def _cumsum(b: Any, a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-    unused(b, dtype=dtype)
-    if none(b, axis):
-        a, axis = flat(b, a), 0
-    return into(b, out, b.op("cumsum", a, axis=b.axis(axis, b.rank(a))))
-
-
 @binds("numpy.linalg.norm")
 def _norm(b: Any, x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Any:
     """The Euclidean norm: without `ord`, or ord=2 along one axis."""
@@ -333,12 +325,12 @@ def _split(b: Any, ary: Any, indices_or_sections: Any, axis: Any = 0) -> Any:
 
 # -- shapes
 
-def flat(b: Any, a: Any) -> Any:
+def flat(b: Any, a: Any, contiguous: bool = False) -> Any:
     x = as_tensor(b, a)
     total = Dim.const(1)
     for d in b.dims(x):
         total = total * d
-    return x if b.rank(x) == 1 else b.reshape(x, [total])
+    return x if b.rank(x) == 1 and not contiguous else b.reshape(x, [total], contiguous)
 
 
 @binds("numpy.transpose", method="transpose")
@@ -387,7 +379,7 @@ def reshaped(b: Any, x: Any, items: list[Any]) -> Any:
 
 @binds("numpy.ravel", method="ravel")
 def _ravel(b: Any, a: Any, order: Any = "C") -> Any:
-    return flat(b, a) if const(b, order) == "C" else b.unsupported("ravel with order other than C")
+    return flat(b, a, contiguous=True) if const(b, order) == "C" else b.unsupported("ravel with order other than C")
 
 
 @binds("numpy.expand_dims")
@@ -545,7 +537,7 @@ binds("numpy.identity")(lambda b, n, dtype="float64", **more: _eye(b, n, None, 0
 
 
 @binds("numpy.asarray")
-def _asarray(b: Any, a: Any, dtype: Any = None, **more: Any) -> Any:
+def asarray(b: Any, a: Any, dtype: Any = None, **more: Any) -> Any:
     unused(b, **more)
     if not b.is_tensor(a):
         return b.unsupported("an array from other than an array")
@@ -553,16 +545,11 @@ def _asarray(b: Any, a: Any, dtype: Any = None, **more: Any) -> Any:
     return x if b.rank(x) else b.reshape(x, ())  # of a NumPy scalar an array of rank 0
 
 
-@binds("numpy.array")
-def _array(b: Any, a: Any, dtype: Any = None, **more: Any) -> Any:
-    return _asarray(b, a, dtype, **more) if not none(b, dtype) and dtype_name(b, dtype) != b.dtype(a) else _asarray(b, copied(b, a))
-
-
 @binds("numpy.ascontiguousarray")
 def _contiguous(b: Any, a: Any, dtype: Any = None, **more: Any) -> Any:
-    """A reshape to the sizes that it has copies where it must; of rank 0 it is of rank 1."""
-    x = _asarray(b, a, dtype, **more)
-    return b.reshape(x, list(b.dims(x)) or [Dim.const(1)])
+    """A reshape to the sizes that it has, which copies where it must; of rank 0 it is of rank 1."""
+    x = asarray(b, a, dtype, **more)
+    return b.reshape(x, list(b.dims(x)) or [Dim.const(1)], contiguous=True)
 
 
 def _scalar_type(name: str, dtype: str) -> None:
@@ -588,7 +575,7 @@ def copied(b: Any, x: Any) -> Any:
 
 
 binds("numpy.astype", method="astype")(_astype)
-binds("numpy.copy")(lambda b, a, order="K", subok=False: _asarray(b, copied(b, a)))
+binds("numpy.copy")(lambda b, a, order="K", subok=False: asarray(b, copied(b, a)))
 binds(method="copy", library="numpy")(lambda b, a, order="C": copied(b, a))
 
 

@@ -15,17 +15,17 @@ from bcvm.ops.elementwise import EXACT, FLOATS, NUMBERS
 from bcvm.shapes.dim import product
 
 # Relative to the product of the operands' magnitudes.
-_PRODUCT_BOUND = {**EXACT, "float16": 4e-3, "float32": 2e-6, "float64": 1e-14}
+PRODUCT_BOUND = {**EXACT, "float16": 4e-3, "float32": 2e-6, "float64": 1e-14}
 
 
-def _wide(*arrays: Any) -> tuple[list[Any], Any]:
+def wide(*arrays: Any) -> tuple[list[Any], Any]:
     """The arrays in a dtype that products are exact enough in, and the dtype of the result."""
     dtype = np.result_type(*arrays)
     return [np.asarray(a, np.float64 if dtype.kind == "f" else dtype) for a in arrays], dtype
 
 
 def _matmul_exact(a: Any, b: Any) -> Any:
-    (x, y), dtype = _wide(a, b)
+    (x, y), dtype = wide(a, b)
     with np.errstate(all="ignore"):
         return np.asarray(np.matmul(x, y)).astype(dtype)[()]
 
@@ -49,7 +49,7 @@ def _matmul_gradient(b: Any, g: Any, x: Any, y: Any, attrs: Any) -> Any:
     return b.reshape(dx, b.dims(x[0])), b.reshape(dy, b.dims(x[1]))
 
 
-register(Op("matmul", ("a", "b"), Library("matmul"), "promote", shaperules.matmul, _matmul_exact, np.matmul, domain=NUMBERS, bound=_PRODUCT_BOUND,
+register(Op("matmul", ("a", "b"), Library("matmul"), "promote", shaperules.matmul, _matmul_exact, np.matmul, domain=NUMBERS, bound=PRODUCT_BOUND,
             samples=s.fixed(*[((a, b), {}) for a, b in (((3, 4), (4, 5)), ((4,), (4,)), ((4,), (4, 5)), ((3, 4), (4,)), ((2, 3, 4), (4, 5)),
                                                         ((2, 1, 3, 4), (5, 4, 2)),
                                                         ((0, 4), (4, 5)), ((3, 0), (0, 5)), ((1, 64), (64, 48)), ((33, 65), (65, 17)), ((4,), (2, 4, 3)),
@@ -71,7 +71,7 @@ def _linear(x: Any, weight: Any, *bias: Any) -> Any:
 
 register(Op("linear", ("x", "weight", "*bias"), Composite(_linear_build), "promote", None,
             lambda x, w, *bias: (_matmul_exact(x, np.transpose(w)) + (bias[0] if bias else 0)).astype(np.result_type(x, w)), _linear, domain=FLOATS,
-            bound=_PRODUCT_BOUND,
+            bound=PRODUCT_BOUND,
             samples=s.fixed((((3, 4), (5, 4)), {}), (((2, 3, 4), (5, 4), (5,)), {}), (((4,), (5, 4), (5,)), {})),
             cost=lambda x, w, *_, **__: (product(x) * w[0] * 2, (product(x) + product(w)) * 4),
             doc="x [..., I] times weight [O, I] transposed, plus bias [O]."))
@@ -109,14 +109,14 @@ def _check_conv(x: Any, weight: Any, groups: int) -> None:
         raise ShapeError(f"conv2d: x {x.shape}, weight {weight.shape} and groups={groups} do not fit: the weight is [O, C/groups, KH, KW]")
 
 
-def _conv2d(x: Any, weight: Any, *bias: Any, stride: Any = (1, 1), padding: Any = (0, 0, 0, 0), dilation: Any = (1, 1), groups: int = 1) -> Any:
+def conv2d_fast(x: Any, weight: Any, *bias: Any, stride: Any = (1, 1), padding: Any = (0, 0, 0, 0), dilation: Any = (1, 1), groups: int = 1) -> Any:
     """One matrix product of the unfolded input; depthwise by shifted sums."""
     x, weight = np.asarray(x), np.asarray(weight)
     _check_conv(x, weight, groups)
     dtype = np.result_type(x, weight, *bias)
     if dtype == np.float16:
-        wide = [a.astype(np.float32) for a in (x, weight, *bias)]
-        return _conv2d(*wide, stride=stride, padding=padding, dilation=dilation, groups=groups).astype(dtype)
+        single = [a.astype(np.float32) for a in (x, weight, *bias)]
+        return conv2d_fast(*single, stride=stride, padding=padding, dilation=dilation, groups=groups).astype(dtype)
     n, c = x.shape[:2]
     o, per_group, kh, kw = weight.shape
     x = _padded(x, _pads(padding, (kh, kw), dilation))
@@ -140,20 +140,27 @@ def _conv2d(x: Any, weight: Any, *bias: Any, stride: Any = (1, 1), padding: Any 
     return out
 
 
-def _conv2d_exact(*arrays: Any, **attrs: Any) -> Any:
-    wide, dtype = _wide(*arrays)
-    return _conv2d(*wide, **attrs).astype(dtype)
+def conv2d_exact(*arrays: Any, **attrs: Any) -> Any:
+    exact, dtype = wide(*arrays)
+    return conv2d_fast(*exact, **attrs).astype(dtype)
+
+
+def _conv2d_gradient(b: Any, g: Any, x: Any, y: Any, attrs: Any) -> Any:
+    from bcvm.ops.convolutions import conv2d_gradient  # which builds on this file
+    return conv2d_gradient(b, g, x, y, attrs)
 
 
 _CONV = {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1}
-register(Op("conv2d", ("x", "weight", "*bias"), Library("conv2d"), "promote", shaperules.conv2d, _conv2d_exact, _conv2d, tuple(_CONV), domain=NUMBERS,
-            bound=_PRODUCT_BOUND,
+register(Op("conv2d", ("x", "weight", "*bias"), Library("conv2d"), "promote", shaperules.conv2d, conv2d_exact, conv2d_fast, tuple(_CONV), domain=NUMBERS,
+            bound=PRODUCT_BOUND,
             samples=s.fixed((((2, 3, 8, 9), (4, 3, 3, 3), (4,)), {**_CONV, "padding": (1, 1, 1, 1)}),
                             (((1, 4, 7, 7), (6, 2, 3, 2)), {**_CONV, "groups": 2, "stride": (2, 1)}),
                             (((1, 3, 9, 9), (5, 3, 3, 3)), {**_CONV, "dilation": (2, 2), "padding": "same"}),
                             (((2, 4, 6, 6), (4, 1, 3, 3), (4,)), {**_CONV, "groups": 4}),
+                            (((1, 2, 4, 5), (4, 1, 3, 2), (4,)), {**_CONV, "groups": 2, "stride": (2, 1), "padding": (1, 0, 1, 2)}),
+                            (((2, 2, 4, 3), (3, 2, 2, 2), (3,)), {**_CONV, "dilation": (2, 1), "padding": "same"}),
                             (((2, 3, 5, 5), (7, 3, 1, 1)), _CONV), (((0, 3, 5, 5), (2, 3, 2, 2)), {**_CONV, "padding": (0, 1, 1, 0)})),
-            cost=shaperules.conv2d_cost, doc="x [N, C, H, W], weight [O, C/groups, KH, KW], bias [O]; padding (top, bottom, left, right) or 'same'."))
+            gradient=_conv2d_gradient, saves=("operands",), cost=shaperules.conv2d_cost, doc="x [N, C, H, W], weight [O, C/groups, KH, KW], bias [O]; padding (top, bottom, left, right) or 'same'."))
 
 
 # -- pooling
@@ -192,7 +199,7 @@ register(Op("max_pool2d", ("x",), Library("max_pool2d"), "same", shaperules.pool
             samples=s.fixed(*_POOL), doc="The largest of each window of x [N, C, H, W]; padding (top, bottom, left, right) never wins.", cost=_pool_cost))
 register(Op("avg_pool2d", ("x",), Library("avg_pool2d"), "same", shaperules.pool2d,
             lambda x, **attrs: _avg_pool2d(np.asarray(x, np.float64), **attrs).astype(np.asarray(x).dtype), _avg_pool2d,
-            ("kernel", "stride", "padding", "count_include_pad"), domain=FLOATS, bound=_PRODUCT_BOUND,
+            ("kernel", "stride", "padding", "count_include_pad"), domain=FLOATS, bound=PRODUCT_BOUND,
             samples=s.fixed(*_POOL, *[(o, {**a, "count_include_pad": False}) for o, a in _POOL]),
             doc="The mean of each window of x [N, C, H, W]; zeros of the padding count unless count_include_pad is false.", cost=_pool_cost))
 

@@ -4,7 +4,7 @@ A rule takes a ShapeContext and the operands' dims. What is not decided now the 
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bcvm.errors import ShapeError
@@ -69,22 +69,25 @@ def squeezed(ctx: ShapeContext, x: Dims, axis: Sequence[int]) -> tuple[Dim, ...]
     return tuple(d for i, d in enumerate(x) if i not in axis)
 
 
-def slice_bounds(size: DimLike, start: DimLike | None, stop: DimLike | None, step: int = 1) -> tuple[Dim, Dim]:
-    """First index and length of `range(size)[start:stop:step]`, as Python clamps them. `step` is a non-zero constant."""
+def slice_bounds(size: DimLike, start: DimLike | None, stop: DimLike | None, step: int = 1, wrap: Callable[[Dim], Dim] | None = None) -> tuple[Dim, Dim]:
+    """First index and length of `range(size)[start:stop:step]`, as Python clamps them. `step` is a non-zero constant.
+    wrap: counts an index that may be negative from the end, where there is a shorter way than by the index's dim."""
     n = dim(size)
     low, high = (Dim.const(0), n) if step > 0 else (Dim.const(-1), n - 1)
-    first = _clamped(n, start, low, high) if start is not None else (low if step > 0 else high)
-    last = _clamped(n, stop, low, high) if stop is not None else (high if step > 0 else low)
+    first = _clamped(n, start, low, high, wrap) if start is not None else (low if step > 0 else high)
+    last = _clamped(n, stop, low, high, wrap) if stop is not None else (high if step > 0 else low)
     span = last - first if step > 0 else first - last
     return first, maximum(0, (span + (abs(step) - 1)) // abs(step))
 
 
-def _clamped(n: Dim, index: DimLike, low: Dim, high: Dim) -> Dim:
+def _clamped(n: Dim, index: DimLike, low: Dim, high: Dim, wrap: Callable[[Dim], Dim] | None) -> Dim:
     i = dim(index)
     if i.value is not None and i.value < 0:
         return maximum(low, i + n)
     if i.interval()[0] >= 0:
         return minimum(i, high)
+    if wrap is not None:
+        return minimum(maximum(low, wrap(i)), high)
     is_negative = minimum(1, maximum(0, -i))  # 1 or 0
     return minimum(maximum(low, i + n * is_negative), high)
 

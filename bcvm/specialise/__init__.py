@@ -7,12 +7,11 @@ from typing import Any
 from bcvm.bytecode.program import BoundProgram
 from bcvm.specialise import builtins as _builtins  # noqa: F401  registers bindings
 from bcvm.specialise.calls import bind
-from bcvm.specialise.machine import Frame, Machine, Rebind
+from bcvm.specialise.machine import Frame, Machine
 from bcvm.specialise.ssa import Aggregate, Graph, Path, Root, Tree
 from bcvm.specialise.types import Const
 
-REBINDS = 64
-
+AGAIN = 2000  # nodes of a graph up to which it is made again where that spares it reading numbers that are constants
 
 def specialise_call(bound: BoundProgram, args: Sequence[Any], keywords: Sequence[str], program_of: Callable[[Any], BoundProgram],
                     leave_at: list[int] | None = None, receiver: tuple[Any, ...] = ()) -> Graph:
@@ -20,10 +19,13 @@ def specialise_call(bound: BoundProgram, args: Sequence[Any], keywords: Sequence
     leave_at: test mode, native code leaves at the safe point whose number it holds. receiver: objects passed before the arguments at every call,
     the same each time (`self` of a bound method)."""
     def frame(m: Machine) -> Frame:
+        if bound.code is not None:
+            m.resolver.guard("code", Path(Root("const", bound.function)), bound.code)
         first = [m.resolver.wrap(o, Path(Root("const", o)), bound.program.params[i].name) for i, o in enumerate(receiver)]
         trees = [m.resolver.wrap(a, Path(Root("arg", i)), argument_name(bound, i + len(receiver), len(args) + len(receiver), keywords)) for i, a in enumerate(args)]
         split = len(args) - len(keywords)
-        return Frame(bound, 0, bind(m, bound, bound.function, first + trees[:split], dict(zip(keywords, trees[split:]))), [])
+        locals_ = bind(m, bound, bound.function, first + trees[:split], dict(zip(keywords, trees[split:])))
+        return Frame(bound, 0, locals_, [], receiver=(first + trees)[0] if first or trees else None)
     return _specialise(bound, frame, program_of, leave_at)
 
 
@@ -58,13 +60,13 @@ def specialise_continuation(bound: BoundProgram, pc: int, locals_: Sequence[Any]
 
 def _specialise(bound: BoundProgram, make_frame: Callable[[Machine], Frame], program_of: Callable[[Any], BoundProgram], leave_at: list[int] | None) -> Graph:
     constants: dict[Path, Any] = {}
-    for _ in range(REBINDS):
+    while True:
+        known = len(constants)
         m = Machine(bound.program.name, program_of, constants, leave_at)
-        try:
-            return m.run((make_frame(m),))
-        except Rebind as e:
-            constants[e.path] = True
-    raise AssertionError("more scalars are needed as constants than a function has")
+        graph = m.run((make_frame(m),))
+        if m.resolver.rebound == 0 or m.n_nodes > AGAIN:
+            return graph  # numbers that were found to be needed as constants are guarded, whether or not they are read as well
+        assert len(constants) > known
 
 
 def argument_name(bound: BoundProgram, index: int, count: int, keywords: Sequence[str]) -> str:

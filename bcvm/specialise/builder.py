@@ -42,7 +42,8 @@ class Builder:
         return v is None or isinstance(v, Const) and v.value is None
 
     def is_sequence(self, v: Any) -> bool:
-        return isinstance(v, (tuple, list)) or isinstance(v, Aggregate) and v.kind in ("tuple", "list") or isinstance(v, Const) and type(v.value) in (tuple, list)
+        return (isinstance(v, (tuple, list)) or isinstance(v, Aggregate) and v.kind in ("tuple", "list")
+                or isinstance(v, Const) and (type(v.value) in (tuple, list) or self.m.resolver.container(v) is not None))
 
     def require(self, how: str, a: Dim, b: Dim, message: str) -> None:
         ShapeRequests(self.m).require(how, a, b, message)
@@ -101,7 +102,6 @@ class Builder:
         return sequence(self.m, self.tree(v))
 
     def constant(self, v: Any) -> Any:
-        from bcvm.specialise.machine import Rebind
         v = self.tree(v)
         if isinstance(v, Const):
             if v.path is not None and type(v.value) in (tuple, list):
@@ -112,9 +112,8 @@ class Builder:
         if isinstance(v, Value) and isinstance(v.type, Scalar):
             if v.dim is not None and v.dim.value is not None:
                 return v.dim.value
-            for i in self.m.graph.inputs:
-                if i.value is v:
-                    raise Rebind(i.path)
+            if v in self.m.resolver.scalars:
+                return self.m.resolver.bind_scalar(v)
         raise Unsupported(f"{self.describe(v)} is needed as a constant")
 
     def axis(self, v: Any, rank: int) -> int:
@@ -404,7 +403,8 @@ class Builder:
         assert isinstance(t, Tensor)
         return self.m.emit("copy", (v,), Tensor(t.library, t.dtype, t.dims, t.scalar))
 
-    def reshape(self, v: Any, dims: Sequence[Any]) -> Value:
+    def reshape(self, v: Any, dims: Sequence[Any], contiguous: bool = False) -> Value:
+        """contiguous: a copy wherever the operand is not C-contiguous, as ravel makes one."""
         sizes = [self._size(d) for d in dims]
         old = product(self.dims(v))
         new = product(sizes)
@@ -412,7 +412,7 @@ class Builder:
             if old.value is not None and new.value is not None:
                 raise Unsupported(f"reshape of {old} elements into {new}")
             self.m.emit("check", how="eq", a=old, b=new)
-        return self.view(v, sizes, "reshape")
+        return self.view(v, sizes, "reshape", **({"contiguous": True} if contiguous else {}))
 
     def transpose(self, v: Any, perm: Sequence[int]) -> Value:
         dims = self.dims(v)

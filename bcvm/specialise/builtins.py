@@ -25,6 +25,8 @@ def _range(b: Any, *bounds: Any) -> Aggregate:
             trees[i] = t = b.item(t)
         if not b.is_scalar(t) or b.dtype(t) == "float":
             b.unsupported("a range of something that is no int")
+        if isinstance(t, Value) and t in b.m.resolver.counts:
+            trees[i] = t = Const(b.constant(t))
         if b.dtype(t) == "bool":
             trees[i] = b.scalar("int", t)
     start, stop, step = (Const(0), trees[0], Const(1)) if len(trees) == 1 else (*trees, Const(1))[:3]

@@ -11,7 +11,7 @@ from bcvm.ops.definition import METHODS
 from bcvm.ops.lookup import binding_for
 from bcvm.specialise.machine import INLINE_DEPTH, INLINE_INSTRUCTIONS, Frame
 from bcvm.specialise.operators import library_of
-from bcvm.specialise.resolve import CALLEES, is_jitted
+from bcvm.specialise.resolve import CALLEES, RESULTS, is_jitted
 from bcvm.specialise.ssa import Aggregate, Path, Root, Tree, Value, leaves
 from bcvm.specialise.types import Const, Tensor
 
@@ -41,12 +41,16 @@ def call(m: "Machine", frame: Frame, callee: Tree, args: list[Tree], keywords: d
     if isinstance(fn, types.MethodType):
         self_tree = m.resolver.wrap(fn.__self__, Path(Root("const", fn), (("attr", "__self__"),)))
         return call(m, frame, Const(fn.__func__), [self_tree, *args], keywords)
-    if type(fn) is types.FunctionType:
-        return inline(m, frame, fn, args, keywords)
     for resolve in CALLEES:
         instead = resolve(m, callee)
         if instead is not None:
             return call(m, frame, instead, args, keywords)
+    if type(fn) is types.FunctionType:
+        return inline(m, frame, fn, args, keywords)
+    for give in RESULTS:
+        result = give(m, callee, args, keywords)
+        if result is not None:
+            return done(frame, result)
     if not isinstance(fn, type):
         of_class = type(fn).__dict__.get("__call__") or next((b.__dict__["__call__"] for b in type(fn).__mro__ if "__call__" in b.__dict__), None)
         if isinstance(of_class, types.FunctionType):
@@ -75,7 +79,32 @@ def method(m: "Machine", target: Tree, name: str, args: list[Tree], keywords: di
                 if isinstance(k, Const) and k.value == key:
                     return v
             return args[1] if len(args) == 2 else Const(None)
+    if target.kind == "list" and name in ("append", "extend") and len(args) == 1 and not keywords:
+        from bcvm.specialise.instructions import sequence
+        more = args if name == "append" else sequence(m, args[0])
+        grow(m, target, Aggregate("list", (*target.items, *more)))
+        return Const(None)
     raise Unsupported(f"{target.kind}.{name}")
+
+
+def grow(m: "Machine", old: Aggregate, new: Aggregate) -> None:
+    """A list that the program made becomes another, wherever it is held. Only this graph knows of it: nothing outside has seen it."""
+    memo: dict[int, Tree] = {id(old): new}
+
+    def holds(tree: Tree) -> bool:
+        return isinstance(tree, Aggregate) and (tree is old or any(holds(i) for i in tree.items))
+
+    def changed(tree: Tree) -> Tree:
+        if not isinstance(tree, Aggregate) or not holds(tree):
+            return tree
+        if id(tree) not in memo:
+            memo[id(tree)] = Aggregate(tree.kind, tuple(changed(i) for i in tree.items))
+        return memo[id(tree)]
+
+    if holds(new):
+        raise Unsupported("a list that holds itself")
+    for frame in m.frames:
+        frame.locals[:], frame.stack[:] = [changed(t) for t in frame.locals], [changed(t) for t in frame.stack]
 
 
 def bound_call(m: "Machine", library: str, binding: Any, args: list[Any], keywords: dict[str, Tree]) -> Tree:
@@ -99,14 +128,21 @@ def inline(m: "Machine", frame: Frame, fn: types.FunctionType, args: list[Tree],
     """Enter an activation of a Python function."""
     if len(m.frames) >= INLINE_DEPTH:
         raise Unsupported(f"calls nest deeper than {INLINE_DEPTH}")
-    if any(f.bound.function is fn for f in m.frames):
+    if any(f.bound.function is fn and not other_object(f, args) for f in m.frames):
         raise Unsupported(f"{fn.__qualname__} {CALLS_ITSELF}")
     bound = m.program_of(fn)
     m.inlined += len(bound.program.code)
     if m.inlined > INLINE_INSTRUCTIONS:
         raise Unsupported("too much code to inline")
+    m.resolver.guard("code", Path(Root("const", fn)), bound.code)
     locals_ = bind(m, bound, fn, args, keywords)
-    m.frames = m.frames + (Frame(bound, 0, locals_, []),)
+    m.frames = m.frames + (Frame(bound, 0, locals_, [], receiver=args[0] if args else None),)
+
+
+def other_object(frame: Frame, args: list[Tree]) -> bool:
+    """Whether this call is one of another object's method than the activation's: objects that hold others of their class, not a recursion."""
+    outer, inner = frame.receiver, args[0] if args else None
+    return isinstance(outer, Const) and isinstance(inner, Const) and outer.value is not inner.value and not isinstance(inner.value, (type, int, float, str, tuple, type(None)))
 
 
 def bind(m: "Machine", bound: BoundProgram, fn: Any, args: list[Tree], keywords: dict[str, Tree]) -> list[Tree]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bcvm.errors import Unsupported
+from bcvm.ops import shaperules
 from bcvm.ops.function_bindings import taken
-from bcvm.shapes.dim import Dim, maximum, minimum
+from bcvm.ops.ordering import true_places
+from bcvm.shapes.dim import Dim
 from bcvm.specialise.operators import library_of, store
 from bcvm.specialise.ssa import Aggregate, Tree, Value
 from bcvm.specialise.types import Const, Scalar, Tensor
@@ -26,6 +28,9 @@ def load_item(m: "Machine", obj: Tree, index: Tree) -> Tree:
             return m.resolver.item(obj, m.builder.constant(index))
         if type(obj.value) is str:
             return Const(obj.value[m.builder.constant(index)])
+        held = m.resolver.container(obj)
+        if held is not None:
+            return load_item(m, held, index)
     if isinstance(obj, Aggregate):
         if obj.kind in ("tuple", "list"):
             if isinstance(index, Aggregate) and index.kind == "slice":
@@ -92,6 +97,10 @@ def index_tensor(m: "Machine", obj: Value, index: Tree) -> Tree:
     assert isinstance(t, Tensor)
     if isinstance(index, Value) and isinstance(index.type, Tensor) and not index.type.scalar and index.type.dtype in ("int32", "int64") and index.type.rank and t.rank:
         return taken(m.builder, obj, index, 0)
+    if isinstance(index, Value) and isinstance(index.type, Tensor) and not index.type.scalar and index.type.dtype == "bool" and index.type.rank == 1 and t.rank \
+            and m.builder.library == "numpy":
+        m.builder.require("eq", index.type.dims[0], t.dims[0], "a mask of another length")
+        return taken(m.builder, obj, true_places(m.builder, index), 0)
     parts = index.items if isinstance(index, Aggregate) and index.kind == "tuple" else (index,)
     return slice_view(m, obj, index_items(m, obj, index), array=any(isinstance(p, Const) and p.value is Ellipsis for p in parts))
 
@@ -155,28 +164,7 @@ def slice_bounds(m: "Machine", n: Dim, start: Tree, stop: Tree, step: Tree) -> t
     s = 1 if step is None else m.builder.constant(step)
     if type(s) is not int or s == 0:
         raise Unsupported(f"slice step {s!r}")
-    low, high = (Dim.const(0), n) if s > 0 else (Dim.const(-1), n - 1)
-
-    def bound(tree: Tree, default: Dim) -> Dim:
-        if tree is None:
-            return default
-        d = m.builder.dim_of(tree)
-        lo, hi = d.interval()
-        if hi < 0:
-            return maximum(n + d, low)
-        if lo < 0:
-            d = m.builder.dim_of(wrapped(m, tree, n))
-            return minimum(maximum(d, low), high)
-        return minimum(d, high)
-
-    first, last = bound(start, low if s > 0 else high), bound(stop, high if s > 0 else low)
-    span = last - first if s > 0 else first - last
-    k = abs(s)
-    size = maximum(span if k == 1 else (span + (k - 1)) // k, 0)
-    if tree_is_prefix(start) and s == 1:
-        size = last if last.interval()[0] >= 0 else size
-    return (first, size, s)
-
-
-def tree_is_prefix(start: Tree) -> bool:
-    return start is None or isinstance(start, Const) and start.value == 0
+    given = {m.builder.dim_of(tree): tree for tree in (start, stop) if tree is not None}
+    first, size = shaperules.slice_bounds(n, None if start is None else m.builder.dim_of(start), None if stop is None else m.builder.dim_of(stop), s,
+                                          lambda d: m.builder.dim_of(wrapped(m, given[d], n)))
+    return first, size, s

@@ -172,6 +172,8 @@ def sequence(m: Machine, tree: Tree) -> list[Tree]:
                 return [Const(i) for i in range(*(i.value for i in tree.items))]  # type: ignore[union-attr]
     if isinstance(tree, Const) and type(tree.value) in (tuple, list, dict):
         return m.resolver.items(tree)
+    if isinstance(tree, Const) and (held := m.resolver.container(tree)) is not None:
+        return sequence(m, held)
     if isinstance(tree, Value) and isinstance(tree.type, Tensor) and tree.type.rank and tree.type.dims[0].value is not None and tree.type.dims[0].value <= 64:
         return [load_item(m, tree, Const(i)) for i in range(tree.type.dims[0].value)]
     raise Unsupported(f"items of {describe(tree)}, whose number is not known")
@@ -361,7 +363,8 @@ def get_iter(m: Machine, f: Frame) -> None:
             raise Unsupported("iteration over a 0-d tensor")
         f.stack.append(Aggregate("iterator", (tree, Const(0))))
         return
-    f.stack.append(Aggregate("iterator", (Aggregate("tuple", tuple(sequence(m, tree))), Const(0, "unroll"))))
+    grows = isinstance(tree, Aggregate) and tree.kind == "list"  # what is appended meanwhile is iterated over as well
+    f.stack.append(Aggregate("iterator", (tree if grows else Aggregate("tuple", tuple(sequence(m, tree))), Const(0, "unroll"))))
 
 
 @control("FOR_NEXT")

@@ -40,8 +40,9 @@ from bcvm.specialise.types import Const, PyObject, Scalar, Tensor, Type
 from bcvm.turns import checkpoint
 
 VERSIONS = 8            # of one block, by the types of its parameters; then a side exit
+RETURNS = 4             # types of results of a graph
 NODE_BUDGET = 60_000    # nodes of a graph; then a side exit
-INLINE_INSTRUCTIONS = 20_000
+INLINE_INSTRUCTIONS = 100_000
 INLINE_DEPTH = 32
 NAMED_WEIGHT = 5        # atoms of a dim beyond which it gets a name of its own
 
@@ -49,7 +50,7 @@ NAMED_WEIGHT = 5        # atoms of a dim beyond which it gets a name of its own
 @dataclass(eq=False)
 class Frame:
     """An abstract activation. unroll: (loop start, iteration) of the loops that are being unrolled around pc. symbols: sizes that hints have
-    named, with what says so."""
+    named, with what says so. receiver: the first argument."""
 
     bound: BoundProgram
     pc: int
@@ -57,13 +58,14 @@ class Frame:
     stack: list[Tree]
     unroll: tuple[tuple[int, int], ...] = ()
     symbols: dict[str, tuple[str, Tree]] = field(default_factory=dict)
+    receiver: Tree = None  # kept where the local is dead
 
     @property
     def analysis(self) -> Analysis:
         return analyse(self.bound.program)
 
     def copy(self) -> "Frame":
-        return Frame(self.bound, self.pc, list(self.locals), list(self.stack), self.unroll, self.symbols)
+        return Frame(self.bound, self.pc, list(self.locals), list(self.stack), self.unroll, self.symbols, self.receiver)
 
 
 Frames = tuple[Frame, ...]
@@ -83,14 +85,6 @@ class Edge:
 class LoopVersion:
     block: Block
     frames: Frames  # the header's frames, parameters in place
-
-
-class Rebind(Exception):
-    """A run-time scalar input is needed as a constant: specialise again with it bound."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(str(path))
-        self.path = path
 
 
 class Machine:
@@ -116,6 +110,7 @@ class Machine:
         self.n_nodes = 0
         self.tick = 0
         self.leave_at, self.safe_points = leave_at, 0
+        self.weights: dict[Dim, int] = {}
         self.builder = Builder(self)
 
     # -- making SSA
@@ -125,7 +120,7 @@ class Machine:
 
     def emit(self, op: str, operands: tuple[Value, ...] = (), type: Type | None = None, /, *, root: Value | None = None, **attrs: Any) -> Value:
         """Append a node with one result (or none, when type is None; then the result must not be used). root: what a view is a view of."""
-        if isinstance(type, Tensor) and any(weight(d) > NAMED_WEIGHT for d in type.dims):
+        if isinstance(type, Tensor) and any(self.weight(d) > NAMED_WEIGHT for d in type.dims):
             type = replace(type, dims=tuple(map(self.named, type.dims)))
         key = (self.block.id, op, operands, tuple(attrs.items())) if op in ("scalar", "dim") else None
         if key in self.numbers:
@@ -141,9 +136,15 @@ class Machine:
             self.stored = True
         return value  # type: ignore[return-value]
 
+    def weight(self, d: Dim) -> int:
+        known = self.weights.get(d)
+        if known is None:
+            known = self.weights[d] = weight(d)
+        return known
+
     def named(self, d: Dim) -> Dim:
         """A dim that takes long to write, as one symbol: computed once, so that expressions of it do not grow without end."""
-        if weight(d) <= NAMED_WEIGHT:
+        if self.weight(d) <= NAMED_WEIGHT:
             return d
         key = (self.block.id, d)
         if key not in self.names:
@@ -390,7 +391,7 @@ class Machine:
 
         frames = []
         for n, frame in enumerate(edges[0].frames):
-            new = Frame(frame.bound, frame.pc, [], [], frame.unroll, frame.symbols)
+            new = Frame(frame.bound, frame.pc, [], [], frame.unroll, frame.symbols, frame.receiver)
             new.locals = [merge([e.frames[n].locals[i] for e in edges], changes(n, ("local", i))) for i in range(len(frame.locals))]
             new.stack = [merge([e.frames[n].stack[i] for e in edges], changes(n, ("stack", i))) for i in range(len(frame.stack))]
             frames.append(new)
@@ -437,14 +438,14 @@ class Machine:
 
     # -- returning
     def finish_returns(self) -> None:
-        """All returns of one type share a block; those of other types leave through the interpreter's RETURN."""
+        """All returns of one type share a block; beyond RETURNS types they leave through the interpreter's RETURN."""
         groups: dict[Any, list[Edge]] = {}
         for edge in self.returns:
             groups.setdefault(number_key(edge.frames[-1].stack[-1]), []).append(edge)
         ordered = sorted(groups.values(), key=len, reverse=True)
         for n, group in enumerate(ordered):
-            if n:
-                self.exit_edges(group, "returns a value of another type")
+            if n >= RETURNS:
+                self.exit_edges(group, "returns values of too many types")
                 continue
             block = self.new_block()
             frames = self.join(block, group, lambda i, place: False)
@@ -521,4 +522,4 @@ def frames_key(frames: Frames) -> Any:
     return tuple((id(f.bound), f.pc, f.unroll, tuple(map(number_key, f.locals)), tuple(map(number_key, f.stack))) for f in frames)
 
 
-__all__ = ["Frame", "Machine", "Rebind", "is_number", "leaves"]
+__all__ = ["Frame", "Machine", "is_number", "leaves"]

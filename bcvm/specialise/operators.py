@@ -1,6 +1,7 @@
 """Python's operators, truth and attributes on trees."""
 from __future__ import annotations
 
+import enum
 import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,8 @@ def apply(m: "Machine", name: str, args: list[Tree]) -> Tree:
             return m.resolver.literal(_PYTHON[name](*(a.value for a in args)))  # type: ignore[union-attr]
         except Exception as e:  # whatever Python raises here, the interpreter raises when it gets there
             raise Unsupported(f"{type(e).__name__}: {e}") from None
+    if name in ("eq", "ne") and len(args) == 2 and all(isinstance(a, Const) and (type(a.value) in _PLAIN or isinstance(a.value, enum.Enum)) for a in args):
+        return Const(_PYTHON[name](*(a.value for a in args)))  # type: ignore[union-attr]
     args = [plain_sequence(m, a) for a in args]
     if any(isinstance(a, Aggregate) for a in args):
         return aggregates(m, name, args)
@@ -216,5 +219,7 @@ def attribute(m: "Machine", tree: Tree, name: str) -> Tree:
             return Aggregate("method", (tree, Const(name)))
         raise Unsupported(f"attribute {name} of a {tree.type.library} tensor")
     if isinstance(tree, Aggregate) and tree.kind in ("dict", "tuple", "list") and name in ("items", "keys", "values", "get", "index", "count"):
+        return Aggregate("method", (tree, Const(name)))
+    if isinstance(tree, Aggregate) and tree.kind == "list" and name in ("append", "extend"):
         return Aggregate("method", (tree, Const(name)))
     raise Unsupported(f"attribute {name} of {m.builder.describe(tree)}")

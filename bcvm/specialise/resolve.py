@@ -2,6 +2,7 @@
 read item by item. Nothing here calls code of the user's: only plain attributes, items of exact containers and modules."""
 from __future__ import annotations
 
+import enum
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -18,14 +19,19 @@ if TYPE_CHECKING:
     from bcvm.specialise.machine import Machine
 
 SIZE_LIMIT = 1 << 40
-_IDENTITY = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type, np.dtype, np.ufunc, type(None), type(Ellipsis), type(NotImplemented))
+_IDENTITY = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type, enum.Enum, np.dtype, np.ufunc, type(None), type(Ellipsis), type(NotImplemented))
 _NUMPY_DTYPES = {np.dtype(n).type: n for n in ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")}
 
 # Frameworks add what they know: TENSOR_LEAVES by exact class: (library, dtype, rank, scalar) of an object or None; attribute(object, name) -> steps or None;
-# callee(machine, const) -> what a call of an instance calls instead, or None.
+# callee(machine, const) -> what a call calls instead, or None; result(machine, const, arguments, keywords) -> what a call gives, or None;
+# constant(object, name) -> "flag": the attribute is set when the object is made, its value is bound; "count": an int that is bound where it bounds a
+# loop; or "". container(machine, const) -> the tuple or list that subscripts and loops of an object mean, or None.
 TENSOR_LEAVES: dict[type, Callable[[Any], "tuple[str, str, int, bool] | None"]] = {}
 ATTRIBUTES: list[Callable[[Any, str], "tuple[tuple[Any, ...], ...] | None"]] = []
 CALLEES: list[Callable[["Machine", Const], "Tree"]] = []
+RESULTS: list[Callable[["Machine", Const, list["Tree"], dict[str, "Tree"]], "Tree"]] = []
+CONTAINERS: list[Callable[["Machine", Const], "Tree"]] = []
+CONSTANTS: list[Callable[[Any, str], str]] = []
 
 
 def _numpy_leaf(a: np.ndarray) -> tuple[str, str, int, bool] | None:
@@ -54,6 +60,9 @@ class Resolver:
         self.constants = constants  # paths of run-time scalars that are bound as constants
         self.known: dict[Path, Tree] = {}
         self.guarded: set[tuple[str, Path, Any]] = set()
+        self.rebound = 0  # of them that were found to be needed as constants
+        self.scalars: dict[Value, tuple[Path, Any]] = {}  # run-time inputs, with what they were when the graph was made
+        self.counts: set[Any] = set()  # values that are bound where they bound a loop
 
     def guard(self, how: str, path: Path, value: Any) -> None:
         key = (how, path, value if how in ("length", "keys", "absent") else id(value))
@@ -74,7 +83,9 @@ class Resolver:
             library, dtype, rank, scalar = leaf
             n = len(self.machine.graph.inputs)
             dims = tuple(Dim.symbol(f"s{n}_{i}", 0, SIZE_LIMIT) for i in range(rank))
-            return self.input(Tensor(library, dtype, dims, scalar), path, name)
+            value = self.input(Tensor(library, dtype, dims, scalar), path, name)
+            self.machine.graph.inputs[-1].example = obj
+            return value
         cls = type(obj)
         if cls in (bool, int, float):
             if path in self.constants:
@@ -85,6 +96,7 @@ class Resolver:
             value = self.input(Scalar(cls.__name__), path, name)
             if cls is int:
                 value.dim = Dim.opaque(value)
+            self.scalars[value] = (path, obj)
             return value
         if cls is str or cls is bytes or cls is complex:
             self.guard("equal", path, obj)
@@ -100,6 +112,16 @@ class Resolver:
         if cls.__flags__ & (1 << 9):  # a heap type: an instance of a Python class; looked into by attribute
             return self.held(obj, path, name)
         return self.input(PyObject(cls), path, name)  # held, passed on, never looked into
+
+    def bind_scalar(self, value: Value) -> Any:
+        """The value of a run-time input that is needed as a constant: guarded from now on, and a constant wherever it is read again."""
+        path, obj = self.scalars[value]
+        self.guard("equal", path, obj)
+        if path not in self.constants:
+            self.rebound += 1
+            self.constants[path] = True
+            self.known[path] = Const(obj, path)
+        return obj
 
     def held(self, obj: Any, path: Path, name: str) -> Const:
         """An object guarded by its type, to be looked into."""
@@ -145,6 +167,10 @@ class Resolver:
             return [self.item(const, i) for i in range(len(container))]
         return [self.literal(v) for v in container]
 
+    def container(self, const: Const) -> Tree | None:
+        """What subscripts and loops of an object mean, if a framework knows that."""
+        return next((held for read in CONTAINERS if (held := read(self.machine, const)) is not None), None)
+
     def length(self, const: Const) -> int:
         if const.path is not None:
             self.guard("length", const.path, len(const.value))
@@ -174,7 +200,7 @@ class Resolver:
             found = _in_mro(obj, name)
             if type(obj).__getattribute__ is not type.__getattribute__ or found is _ABSENT or hasattr(type(found), "__get__") and not isinstance(found, (types.FunctionType, staticmethod)):
                 value = getattr(obj, name, _ABSENT)
-                if isinstance(value, _IDENTITY):
+                if isinstance(value, _IDENTITY) or name in ("__name__", "__qualname__") and type(obj) is type:
                     return self.wrap(value, deeper)
                 raise Unsupported(f"attribute {name} of class {obj.__name__}")
             return self.wrap(found.__func__ if isinstance(found, staticmethod) else found, deeper)
@@ -190,13 +216,21 @@ class Resolver:
                     return self.wrap(value, deeper)
             raise Unsupported(f"attribute {name} of {cls.__name__}, which overrides __getattribute__")
         found = _in_mro(cls, name)
+        if name == "__class__" and found is object.__dict__[name]:  # of what a path leads to, the type is guarded
+            return self.wrap(cls, Path(Root("const", cls)))
         instance = getattr(obj, "__dict__", None)
         if isinstance(found, property):
             if type(found.fget) is types.FunctionType:
                 return Aggregate("property", (const, Const(found.fget)))
             raise Unsupported(f"property {name} of {cls.__name__}")
         if instance is not None and name in instance and not hasattr(type(found), "__set__"):
-            return self.wrap(instance[name], deeper)
+            kind = next((k for ask in CONSTANTS if (k := ask(obj, name))), "")
+            if kind == "flag":
+                self.constants[deeper] = True
+            tree = self.wrap(instance[name], deeper)
+            if kind == "count" and isinstance(tree, Value):
+                self.counts.add(tree)
+            return tree
         if found is _ABSENT:
             raise Unsupported(f"{cls.__name__} has no attribute {name}" if not hasattr(cls, "__getattr__") else f"attribute {name} through {cls.__name__}.__getattr__")
         if isinstance(found, types.MemberDescriptorType):  # __slots__
@@ -204,23 +238,21 @@ class Resolver:
             if value is _ABSENT:
                 raise Unsupported(f"slot {name} of {cls.__name__} is not set")
             return self.wrap(value, deeper)
+        if not hasattr(type(found), "__get__"):
+            return self.wrap(found, deeper)  # read through the instance, whose own value may come to hide it
         if instance is not None and const.path is not None:
             self.guard("absent", path, name)
         of_class = Path(Root("const", cls), (("attr", name),))
-        if isinstance(found, types.FunctionType):
+        if isinstance(found, types.FunctionType) or is_jitted(found):
             return Aggregate("method", (const, self.wrap(found, of_class)))
         if isinstance(found, staticmethod):
             return self.wrap(found.__func__, of_class)
         if isinstance(found, classmethod):
             return Aggregate("method", (self.wrap(cls, Path(Root("const", cls))), Const(found.__func__)))
-        if hasattr(type(found), "__get__") and not is_jitted(found):
-            value = getattr(obj, name, _ABSENT)
-            if isinstance(value, (types.BuiltinFunctionType, types.MethodType)):
-                raise Unsupported(f"method {name} of {cls.__name__}")
-            raise Unsupported(f"descriptor {name} of {cls.__name__}")
-        if is_jitted(found):
-            return Aggregate("method", (const, self.wrap(found, of_class)))
-        return self.wrap(found, of_class)
+        value = getattr(obj, name, _ABSENT)
+        if isinstance(value, (types.BuiltinFunctionType, types.MethodType)):
+            raise Unsupported(f"method {name} of {cls.__name__}")
+        raise Unsupported(f"descriptor {name} of {cls.__name__}")
 
     def follow(self, obj: Any, path: Path, steps: tuple[tuple[Any, ...], ...]) -> Tree:
         """Read adapter steps from an object."""

@@ -18,7 +18,8 @@ Node ops and what the compiler must do for each (operands -> results):
                                                  transpose: perm | expand: axis | squeeze: axis | broadcast: (dims are the result's)
                                                  slice: items, one per operand axis: ('index', Dim) | ('slice', start Dim, step int); sizes are the
                                                  result's dims, start is already normalised into range
-                                                 reshape: dims are the result's; a view where strides allow, else a copy; `size` of both is equal (checked)
+                                                 reshape: dims are the result's; a view where strides allow (contiguous: where the operand is C-contiguous), else a copy;
+                                 `size` of both is equal (checked)
     dim       -> int                             attrs: dim. The int value of a Dim
     const     -> Scalar                          attrs: value
     item      tensor (any rank, one element) -> Scalar   its only element; exits if the number of elements is not 1
@@ -213,7 +214,7 @@ class Path:
 class Guard:
     """What must hold on entry. how: 'is' (the object at path is `value`), 'type' (exact type of a container), 'equal' (a guarded constant of
     type and value), 'length' (of a tuple, list or dict), 'keys' (tuple of dict keys), 'absent' (the instance dict of the object at path has no
-    such name), 'falsy' (the object at path is false). Leaves in `Graph.inputs` are guarded by their type."""
+    such name), 'falsy' (the object at path is false), 'code' (the code object of the function at path). Leaves in `Graph.inputs` are guarded by their type."""
 
     how: str
     path: Path
@@ -228,6 +229,7 @@ class Input:
     value: Value
     writable: bool = False  # the program stores into it
     name: str = ""
+    example: Any = None     # the tensor that was read at the path when the graph was made
 
 
 @dataclass(eq=False)
@@ -248,6 +250,8 @@ class Graph:
         for const in self.examples:
             object.__setattr__(const, "value", None)
         self.examples.clear()
+        for i in self.inputs:
+            i.example = None
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))

@@ -111,12 +111,14 @@ class _Native:
         self.slow_address = self._code.address("slow")
         self._check(probe_type)
 
-    def make(self, name: str, methods: dict[str, Any]) -> type:
+    def make(self, name: str, methods: dict[str, Any], binds: bool = True) -> type:
         made = type(name, (_Common, self.base), {"__slots__": ("_slow", "__dict__", "__weakref__"), **methods})
         flags = ctypes.c_uint64.from_address(id(made) + _TP_FLAGS)
         if flags.value & 0xFFFFFFFF != made.__flags__ & 0xFFFFFFFF or probe.word(id(made) + _TP_VECTORCALL) != VECTORCALL:
             raise CompileError("type objects have an unknown layout")
         flags.value |= _HAVE_VECTORCALL | _METHOD_DESCRIPTOR  # subclasses written in Python get them by themselves from 3.12 on
+        if not binds:
+            flags.value &= ~_METHOD_DESCRIPTOR
         ctypes.pythonapi.PyType_Modified(ctypes.py_object(made))
         return made
 
@@ -156,11 +158,12 @@ def reason() -> str:
     return _native()[1]
 
 
-def make_function_type(name: str, methods: dict[str, Any]) -> type:
-    """A callable type with attributes, weak references, method binding, and `methods`. Give each instance its slow callable with `initialise`."""
+def make_function_type(name: str, methods: dict[str, Any], binds: bool = True) -> type:
+    """A callable type with attributes, weak references, and `methods`. Give each instance its slow callable with `initialise`. binds: as functions
+    of a class do, so that a call of a method may pass the instance by itself; a __get__ among `methods` must do the same."""
     native, _ = _native()
     if native is not None:
-        return native.make(name, methods)
+        return native.make(name, methods, binds)
     return type(name, (_Common, _PlainBase), {"__slots__": ("_slow", "__dict__", "__weakref__"), **methods})
 
 

@@ -1,11 +1,13 @@
 """What `bcvm.jit` returns: a callable that interprets at once and enters native code when there is some for its arguments."""
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import itertools
 import random
 import time
+import types
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -14,21 +16,18 @@ from typing import Any
 from bcvm import turns
 from bcvm.bytecode.program import BoundProgram, Program
 from bcvm.config import Options, check, resolve, scope
-from bcvm.errors import BcvmError
 from bcvm.specialise.calls import CALLS_ITSELF
 from bcvm.specialise.ssa import State
-from bcvm.vm import entry, interpreter, libraries, listener
+from bcvm.vm import entry, interpreter, libraries, listener, warm
 from bcvm.vm.compile_thread import thread
 from bcvm.vm.continuation import Continuations, Resume
 from bcvm.vm.frame import Frame, bind
 from bcvm.vm.keys import call_key
 from bcvm.vm.site import LEAVE_AT, Site, Specialisation
 from bcvm.vm.states import frames_of
-from bcvm.vm.warm import warm
 
 _live: "weakref.WeakSet[Any]" = weakref.WeakSet()
 _serials = itertools.count()
-NO_SPLICE = "the spliced tier is not part of this version; use tier='auto' or tier='full'"
 SAFE_POINTS = 24  # of a function, as far as the test mode looks
 
 
@@ -54,21 +53,20 @@ class Function:
     def settings(self) -> Options:
         outer = scope()
         if self._settings is None or self._settings[0] is not outer:
-            settings = resolve(self.options)
-            if settings.tier == "splice":
-                raise BcvmError(NO_SPLICE)
-            self._settings = (outer, settings)
+            self._settings = (outer, resolve(self.options))
         return self._settings[1]
 
     # -- the slow way of a call: no native entry took it
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         settings = self.settings()
         libraries.refresh()
+        if self.bound.code is not None and self.bound.function.__code__ is not self.bound.code:  # type: ignore[union-attr]
+            self.renew()
         if settings.tier == "interpret":
             self.fallbacks["tier"] += 1
             return self.interpret(args, kwargs)
-        if warm():
-            self.fallbacks[f"no native code here: {warm()}"] += 1
+        if warm.reason() or thread.stopping:
+            self.fallbacks[f"no native code here: {warm.reason() or 'the interpreter is ending'}"] += 1
             return self.interpret(args, kwargs)
         names = tuple(kwargs)
         values = (*args, *kwargs.values())
@@ -78,7 +76,7 @@ class Function:
         if job is None:
             thread.ensure()
             running = site.pending.get(key)
-            if settings.tier == "full" and running is not None and not thread.is_current():
+            if settings.tier in ("full", "splice") and running is not None and not thread.is_current():
                 running.wait()  # another thread asked first
                 if key not in site.failed:
                     return site.target(*args, **kwargs)
@@ -92,15 +90,24 @@ class Function:
             return self.interpret(args, kwargs)
         if settings.background and settings.tier == "auto":
             self.fallbacks["first call"] += 1
+            turns.begin_call()
             try:
                 return self.interpret(args, kwargs)
             finally:
+                turns.end_call()
                 thread.submit(job)  # only now: a compilation beside it would slow this call down
         if not thread.call(job, settings.compile_timeout_ms / 1e3 if settings.tier == "auto" else None):
             self.fallbacks["compile_timeout"] += 1
         elif key not in site.failed:
             return site.target(*args, **kwargs)
         return self.interpret(args, kwargs)
+
+    def renew(self) -> None:
+        """The function has been given other code."""
+        assert self.bound.function is not None
+        self.bound = self.program_of(self.bound.function)
+        self.site.renew(self.bound)
+        interpreter.prepare(self.bound)
 
     def interpret_beside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Interpret a call that is being compiled for."""
@@ -131,16 +138,18 @@ class Function:
             if listener.listening():
                 listener.send("exit", function=self, reason=reason, where=state.levels[-1].pc)
             frames = frames_of(state, values)
-            return self.run_frames(frames) if site.pc is None else Resume(frames)
+            always = reason.startswith(("unsupported", "call_py"))
+            return self.run_frames(frames, always) if site.pc is None else Resume(frames, always)
         return resume
 
-    def run_frames(self, frames: list[Frame]) -> Any:
-        """Go on in the interpreter from frames, outermost first."""
+    def run_frames(self, frames: list[Frame], always: bool = False) -> Any:
+        """Go on in the interpreter from frames, outermost first. always: native code leaves here each time, so that what follows is worth
+        entering."""
         result: Any = None
         for depth, frame in enumerate(reversed(frames)):
             if depth:
                 frame.stack.append(result)
-            result = self.continuations.run(frame)
+            result = self.continuations.run(frame, always, depth == 0)
         return result
 
     # -- what the sites report
@@ -198,17 +207,19 @@ def _slow(function: Function) -> Callable[..., Any]:
 
 
 def _method(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of jitted functions. On a bound method it is for calls with that instance."""
     @functools.wraps(fn)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return fn(self._bcvm, *args, **kwargs)
+        return fn(self._bcvm, self._instance, *args, **kwargs)
     return method
 
 
-def _warmup(function: Function, *examples: tuple[Any, ...]) -> None:
+def _warmup(function: Function, first: tuple[Any, ...], *examples: tuple[Any, ...]) -> None:
     """Specialise and compile for example argument tuples ahead of the calls, and wait until that is done."""
     for example in examples:
         if not isinstance(example, tuple):
             raise TypeError(f"warmup takes tuples of arguments, not {type(example).__name__}")
+        example = first + example
         bind(function.bound, function.receiver + example, {})  # TypeError for arguments that do not fit
         key = call_key(example)
         job = function.site.ask(key, example, ())
@@ -217,58 +228,129 @@ def _warmup(function: Function, *examples: tuple[Any, ...]) -> None:
     thread.idle()
 
 
-def _explain(function: Function, *args: Any, **kwargs: Any) -> Any:
+def _explain(function: Function, first: tuple[Any, ...], *args: Any, **kwargs: Any) -> Any:
     """What happens to a call with these arguments: guards, regions and their decisions, where it leaves native code and why."""
     from bcvm.vm.explain import explain
-    return explain(function, args, kwargs)
+    return explain(function, first + args, kwargs)
 
 
-def _stats(function: Function) -> dict[str, Any]:
+def _stats(function: Function, first: tuple[Any, ...]) -> dict[str, Any]:
     """Counters: calls (native, left and interpreted ones), native (from start to end), left (entered native code and finished in the interpreter), interpreted, compiles, recompiles, specialisations, code_bytes, fallbacks by reason, exits by reason."""
     return function.stats()
 
 
+_FACE: dict[str, Any] = {
+    "_bcvm_jitted": True, "_instance": (), "__doc__": None, "__module__": "bcvm",
+    "program": property(lambda self: self._bcvm.program(), doc="The bytecode, with types and fusion decisions once it is compiled; str() is its disassembly."),
+    "warmup": _method(_warmup), "explain": _method(_explain), "stats": _method(_stats),
+}
+
+
+def _bind(function: Any, instance: Any, owner: Any = None) -> Any:
+    """Binding as functions do it, with a face of the function that knows the instance: a bound method's attributes are its function's."""
+    if instance is None:
+        return function
+    face = face_type()()
+    face._function, face._instance = function, (instance,)
+    entry.initialise(face, function)
+    return types.MethodType(face, instance)
+
+
+def _read_through(place: str) -> Callable[[Any, str], Any]:
+    def read(self: Any, name: str) -> Any:
+        if place not in vars(self):
+            raise AttributeError(name)
+        return getattr(vars(self)[place], name)
+    return read
+
+
 @functools.cache
 def function_type() -> type:
-    return entry.make_function_type("JitFunction", {
-        "_bcvm_jitted": True,
-        "__doc__": None, "__module__": "bcvm",
-        "program": property(lambda self: self._bcvm.program(), doc="The bytecode, with types and fusion decisions once it is compiled; str() is its disassembly."),
-        "warmup": _method(_warmup), "explain": _method(_explain), "stats": _method(_stats),
+    return entry.make_function_type("JitFunction", {**_FACE, "__get__": _bind})
+
+
+@functools.cache
+def face_type() -> type:
+    """What a bound method has as its function: the function, with an instance for its warmup and explain."""
+    return entry.make_function_type("JitMethod", {
+        **_FACE, "__doc__": property(lambda self: self._function.__doc__),
+        "__getattr__": _read_through("_function"),
+        "__eq__": lambda self, other: self._function is getattr(other, "_function", other), "__hash__": lambda self: hash(self._function),
     })
 
 
+@functools.cache
+def object_type() -> type:
+    """The type of a jitted object: calls are native, its attributes are the object's own, read and written. It binds no more than the object does."""
+    def write(self: Any, name: str, value: Any) -> None:
+        if name == "_slow":
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._object, name, value)
+
+    def delete(self: Any, name: str) -> None:
+        delattr(self._object, name)
+
+    return entry.make_function_type("JitObject", {
+        **_FACE, "__doc__": property(lambda self: self._object.__doc__), "__get__": lambda self, instance, owner=None: self,
+        "__getattr__": _read_through("_object"), "__setattr__": write, "__delattr__": delete,
+        "__dir__": lambda self: sorted({*object.__dir__(self), *dir(self._object)}), "__repr__": lambda self: f"<bcvm.jit of {self._object!r}>",
+        "__reduce__": lambda self: (_jit_again, (self._object, self._bcvm.options)),
+        "__copy__": lambda self: _jit_again(copy.copy(self._object), self._bcvm.options),
+        "__deepcopy__": lambda self, memo: _jit_again(copy.deepcopy(self._object, memo), self._bcvm.options),
+    }, binds=False)
+
+
+def _jit_again(obj: Any, options: dict[str, Any]) -> Any:
+    return jit(obj, **options)
+
+
 def make(bound: BoundProgram, program_of: Callable[[Any], BoundProgram], options: Mapping[str, Any], wrapped: Callable[..., Any] | None = None,
-         receiver: tuple[Any, ...] = ()) -> Any:
-    """The callable for a bound program. receiver: what it passes before the arguments (`self` of a bound method)."""
-    target = function_type()()
+         receiver: tuple[Any, ...] = (), stands_for: Any = None) -> Any:
+    """The callable for a bound program. receiver: what it passes before the arguments (`self` of a bound method). stands_for: the object whose
+    attributes it has."""
+    if stands_for is not None:
+        target = object_type()()
+        vars(target)["_object"] = stands_for
+    else:
+        target = function_type()()
     function = Function(target, bound, program_of, options, receiver)
-    target._bcvm = function
-    if wrapped is not None:
+    vars(target)["_bcvm"] = function
+    if stands_for is not None:
+        vars(target).update(__wrapped__=wrapped, __name__=bound.program.name.rpartition(".")[2], __qualname__=bound.program.name)
+    elif wrapped is not None:
         functools.update_wrapper(target, wrapped)
     else:
         target.__name__ = bound.program.name.rpartition(".")[2]
         target.__qualname__ = bound.program.name
     entry.initialise(target, _slow(function))
     _live.add(target)
-    if function.settings().tier != "interpret":
-        warm()
+    tier = function.settings().tier
+    if tier != "interpret":
+        warm.begin()
+    if tier == "splice":
+        thread.submit(_find_stencils)
     interpreter.prepare(bound)
     return target
+
+
+def _find_stencils() -> None:
+    if not warm.reason():
+        from bcvm.compiler.splice import library
+        if library.current() is None:
+            library.begin(thread.submit)
 
 
 def jit(fn: Any = None, **options: Any) -> Any:
     """Compile a function, method or cell just in time: `@bcvm.jit`, `@bcvm.jit(tier="full")`, `bcvm.jit(fn)`. TypeError for an unknown
     option or something that is not callable."""
     checked = check(options, "bcvm.jit")
-    if checked.get("tier") == "splice":
-        raise BcvmError(NO_SPLICE)
     if fn is None:
         return lambda f: jit(f, **options)
-    from bcvm.frontend import program_of
+    from bcvm.frontend import check_hints, program_of
     libraries.refresh()
     if getattr(type(fn), "_bcvm_jitted", False):
-        return make(fn._bcvm.bound, program_of, {**fn._bcvm.options, **checked}, getattr(fn, "__wrapped__", None))
+        return make(fn._bcvm.bound, program_of, {**fn._bcvm.options, **checked}, getattr(fn, "__wrapped__", None), fn._bcvm.receiver, vars(fn).get("_object"))
     for adapt in ADAPTERS:
         made = adapt(fn, checked)
         if made is not None:
@@ -282,17 +364,19 @@ def jit(fn: Any = None, **options: Any) -> Any:
         if not callable(fn):
             raise TypeError(f"bcvm.jit takes a function, method or cell, not {type(fn).__name__}")
         if inspect.isfunction(call) and not isinstance(fn, type):
-            return bound_method(call, fn, checked)
+            return bound_method(call, fn, checked, stands_for=fn)
         raise TypeError(f"bcvm.jit takes a Python function, method or cell, not {type(fn).__name__} {fn!r}: wrap it in a def")
+    check_hints(fn)
     return make(program_of(fn), program_of, checked, fn)
 
 
-def bound_method(fn: Any, obj: Any, checked: dict[str, Any]) -> Any:
-    """The callable for a function that gets `obj` as its first argument."""
-    from bcvm.frontend import program_of
+def bound_method(fn: Any, obj: Any, checked: dict[str, Any], stands_for: Any = None) -> Any:
+    """The callable for a function that gets `obj` as its first argument. stands_for: the object that it is called as, whose attributes it has."""
+    from bcvm.frontend import check_hints, program_of
     if getattr(type(fn), "_bcvm_jitted", False):
         fn = fn.__wrapped__
-    return make(program_of(fn), program_of, checked, fn.__get__(obj), (obj,))
+    check_hints(fn)
+    return make(program_of(fn), program_of, checked, fn.__get__(obj), (obj,), stands_for)
 
 
 ADAPTERS: list[Callable[[Any, dict[str, Any]], Any]] = []  # frameworks add what makes a callable of their objects (cells)
@@ -302,7 +386,6 @@ def load(source: Any, imports: Mapping[str, Any] | None = None, captures: Mappin
     """A callable from a `.bc` file, its bytes, or a Program. `imports` binds the names its CALL_PY instructions and captures need;
     a missing one is a BytecodeError that lists them."""
     import builtins
-    import types
 
     from bcvm.bytecode.binary import decode
     from bcvm.bytecode.verifier import verify

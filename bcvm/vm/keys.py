@@ -1,6 +1,7 @@
 """The type key of a call: what specialisations are distinguished by. Kinds, libraries, dtypes, ranks; never sizes."""
 from __future__ import annotations
 
+import enum
 import types
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from bcvm.specialise.resolve import TENSOR_LEAVES
 
 _NUMBERS = (bool, int, float)
 _BY_VALUE = (type(None), str, bytes, complex)
-_BY_IDENTITY = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type)
+_BY_IDENTITY = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type, enum.Enum)
 
 
 def leaf_key(obj: Any) -> Any:

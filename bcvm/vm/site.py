@@ -19,7 +19,7 @@ from bcvm.errors import Unsupported
 from bcvm.specialise import specialise_call, specialise_continuation
 from bcvm.specialise.calls import CALLS_ITSELF
 from bcvm.specialise.ssa import Exit, Graph, Return
-from bcvm.vm import entry, listener
+from bcvm.vm import entry, listener, warm
 from bcvm.vm.code_cache import cache
 from bcvm.vm.compile_thread import thread
 from bcvm.vm.frame import UNSET
@@ -60,6 +60,12 @@ class Site:
         self.past_calls = 0                       # native calls in code that was evicted
         self._freers: list[Callable[[], bool]] = []
         weakref.finalize(target, thread.discard, self._freers).atexit = False  # whoever is inside holds the callable
+
+    def renew(self, bound: BoundProgram) -> None:
+        """The site is another program's from here on. Native code of the old one guards against the change by itself."""
+        self.bound = bound
+        self.failed.clear()
+        self.asked.clear()
 
     def wants(self, key: Any) -> bool:
         """Whether a call of this key, which no native entry took, should be compiled for."""
@@ -104,11 +110,14 @@ class Site:
                 self._publish(made)
         except Exception as e:  # a compiler fault must never reach a caller: the reason is kept and logged
             self.failed[key] = f"{type(e).__name__}: {e}"
-            self.owner.compile_failed(key, e)
+            if not thread.stopping:  # else nobody wants it any more
+                self.owner.compile_failed(key, e)
         finally:
             self.pending.pop(key).set()
 
     def _make(self, key: Any, args: Sequence[Any], names: tuple[str, ...], start: float) -> Specialisation | str | None:
+        if warm.reason():
+            return f"no native code here: {warm.reason()}"
         from bcvm.compiler import native
         program_of = self.owner.program_of
         leave_at = LEAVE_AT if self.owner.settings().exits != "none" else None
@@ -131,7 +140,8 @@ class Site:
             return None  # the call came while this was being published, or misses for a reason that new code would not mend
         successor = entry.get_entry(self.target)
         settings = self.owner.settings()
-        code = native.build(graph, len(args), names, successor, self.owner.resume_for(self, key), settings.fusion, settings.threads)
+        code = native.build(graph, len(args), names, successor, self.owner.resume_for(self, key), settings.fusion, settings.threads, kernel_table(settings.tier),
+                            settings.frozen)
         graph.forget_examples()
         ms = {"Shape": (specialised - start) * 1e3, **code.ms}
         listener.send("compile", function=self.owner, ms=(time.perf_counter() - start) * 1e3, bytes=code.size)
@@ -162,6 +172,20 @@ class Site:
         self._freers.remove(made.freer)
         thread.discard([made.freer])
         return True
+
+
+def kernel_table(tier: str) -> Any:
+    """Where a compilation gets its kernels from. On the compile thread."""
+    from bcvm.compiler.splice import library
+    from bcvm.compiler.splice.table import SplicedTable
+    from bcvm.compiler.table import table
+    if tier == "splice":
+        return SplicedTable()
+    if tier != "auto":
+        return table
+    if library.current() is None:
+        library.prepare(thread.when_idle)
+    return SplicedTable(thread.submit) if library.current() is not None else table
 
 
 def admission(graph: Graph) -> Any:

@@ -185,8 +185,8 @@ class Program_:
             values = boxing.read_state(ctypes.addressof(out), [v.type for v in state.values()])
             self.compiled.drop_held(code - 1, ctypes.addressof(out))
             raise Left(reason, values, state)
-        found = [self.leaf(v.type, out, n) for n, v in enumerate(leaves(self.compiled.return_tree))]
-        return found[0] if isinstance(self.compiled.return_tree, Value) else tuple(found)
+        found = [self.leaf(v.type, out, n) for n, v in enumerate(leaves(self.compiled.return_trees[0]))]
+        return found[0] if isinstance(self.compiled.return_trees[0], Value) else tuple(found)
 
     def leaf(self, t: Any, out: Any, n: int) -> Any:
         at = ctypes.addressof(out) + 8 * n

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import functools
 
-from bcvm.bytecode.program import Param
 from bcvm.compiler import boxing, llvm, loader, stub
 from bcvm.frameworks import numpy_  # noqa: F401
 from bcvm.shapes.dim import Dim
@@ -32,11 +31,10 @@ TWO = (stub.Call(2),)
 class Made:
     """f: the callable. stubs: of each way to pass arguments. slow_calls: what reached the slow callable. exits: (exit id, leaves)."""
 
-    def __init__(self, inputs, driver, result, guards=(), params=2, calls=TWO, defaults=None, exit_types=(), out_words=64, box=None, kinds=None):
+    def __init__(self, inputs, driver, result, guards=(), calls=TWO, exit_types=(), out_words=64, box=None):
         self.slow_calls, self.exits, self.stubs = [], [], []
         graph = Graph("test", [Input(p, value(t, i), writable=bool(w)) for i, (p, t, *w) in enumerate(inputs)],
                       [Guard(how, p, v) for how, p, v in guards])
-        names = [Param(f"p{i}", (kinds or {}).get(i, "positional")) for i in range(params)]
 
         def slow(*args, **kwargs):
             self.slow_calls.append((args, kwargs))
@@ -51,7 +49,7 @@ class Made:
         functools.update_wrapper(self.f, slow)
         after = entry.slow_entry()
         for call in reversed(calls):
-            s = stub.prepare(graph, call, stub.bind(names, call, defaults or {}), result, driver="@driver", resume=resume, out_words=out_words)
+            s = stub.prepare(graph, call, [result], driver="@driver", resume=resume, out_words=out_words)
             s.load(loader.load(llvm.compile_ir(s.ir + driver)))
             s.set_successor(after)
             after = s.address

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import gc
 import time
+import typing
 import warnings
 import weakref
 from collections.abc import Callable
@@ -14,7 +15,8 @@ import pytest
 from bcvm.bytecode.instructions import BY_OPCODE
 from bcvm.bytecode.verifier import verify
 from bcvm.errors import ShapeError
-from bcvm.frontend import program_of
+from bcvm.frontend import check_hints, program_of
+from bcvm.frontend.annotations import hints_of
 from bcvm.vm.interpreter import run
 from tests.programs import python
 
@@ -308,6 +310,56 @@ def wrong_result(x: "Tensor['B']") -> "Tensor['2*B']":  # type: ignore[valid-typ
 def test_names_agree_between_arguments_and_result() -> None:
     with pytest.raises(ShapeError, match=r"wrong_result \(test_generator.py:\d+\): result 'return'"):
         run(program_of(wrong_result), (np.ones(3),))
+
+
+def optional(x: "Optional[bcvm.Tensor['B, 2']]", y: "None | Tensor['B']", z: "typing.Union[Tensor['B'], None]" = None) -> "Tensor['B'] | None":  # type: ignore[name-defined]  # noqa: F821, F722
+    return None if x is None else x.sum()
+
+
+def test_a_hint_holds_where_a_tensor_is_given_and_none_is_allowed() -> None:
+    bound = program_of(optional)
+    assert bound.program.hints == ("...", "[B,2]", "[B]") and [p.hint for p in bound.program.params] == [1, 2, 2] and bound.program.return_hint == 0
+    assert run(bound, (np.ones((3, 2)), None)) == 6.0 and run(bound, (None, np.ones(4))) is None and run(bound, (None, None, None)) is None
+    with pytest.raises(ShapeError, match="argument 'y' has shape"):
+        run(bound, (np.ones((3, 2)), np.ones(4)))
+    with pytest.raises(ShapeError, match="'z' has the hint .* is no tensor: int"):
+        run(bound, (None, None, 3))
+    typed = lambda x: x  # noqa: E731
+    typed.__annotations__["x"] = typing.Optional[Hinted]  # noqa: UP045
+    assert hints_of(typed) == (("x", ("[B]", True)),)
+
+
+@pytest.mark.parametrize("annotation", ["tuple[bcvm.Tensor['B'], int]", "list[Tensor['B, 2']]", "'dict[str, Tensor[\"B\"]]'", tuple[int, Hint["B"]], "Callable[[Tensor['B']], int]"])  # type: ignore[valid-type]  # noqa: F821
+def test_hints_where_they_are_not_read_are_refused(annotation: Any) -> None:
+    def inside(x):
+        return x
+
+    def result():
+        return 1
+
+    def many(*args, k=1, **more):
+        return args
+    inside.__annotations__["x"] = annotation
+    result.__annotations__["return"] = annotation
+    for f, what in ((inside, "argument x"), (result, "the result")):
+        with pytest.raises(ShapeError, match=rf"{f.__qualname__} \(.*test_generator.py:\d+\): {what} has a shape hint inside another type"):
+            check_hints(f)
+        assert program_of(f).program.hints == ("...",)
+    for name, star in (("args", r"\*args"), ("more", r"\*\*more")):
+        many.__annotations__ = {name: "Tensor['B']"}
+        with pytest.raises(ShapeError, match=f"argument {star} has a shape hint, which is read on single arguments only"):
+            check_hints(many)
+        assert run(program_of(many), (1, 2)) == (1, 2)
+    for fine in (hinted, optional):
+        check_hints(fine)
+    many.__annotations__ = {"args": int, "k": "tuple[int, ...]", "more": "Tensor"}
+    check_hints(many)
+
+
+class Hinted:
+    """An annotation that typing accepts."""
+
+    hint_text = "[B]"
 
 
 # -- nested functions, nesting

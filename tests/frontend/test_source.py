@@ -124,6 +124,8 @@ a, b = (lambda x: x + 1), (lambda x: x + 2)
 c, d = (lambda x: x.real), (lambda y: y.real)
 e = [(lambda: 1), (lambda: 2), (lambda x: (lambda: x) if x else (lambda: -x))]
 same1, same2 = (lambda x: x + 1), (lambda x: x + 1)
+nest = (lambda a: lambda b: a + b)
+default = (lambda k, f=(lambda: 7): (lambda: k))
 '''
 
 
@@ -141,7 +143,10 @@ def test_without_columns_lambdas_are_told_apart_by_their_code(tmp_path: Path, mo
     m = load(tmp_path / "lambdas_old.py", LAMBDAS)
     monkeypatch.setattr(source.sys, "version_info", (3, 10))
     assert run(program_of(m.a), (1,)) == 2 and run(program_of(m.b), (1,)) == 3
-    assert is_native(m.a) and is_native(m.b)
+    for function in (m.a, m.b, *m.e, m.e[2](5), m.e[2](0), m.nest, m.nest(1), m.default, m.default(1)):
+        assert is_native(function)
+    assert run(program_of(m.nest(1)), (2,)) == 3 and run(program_of(m.default(1)), ()) == 1
+    assert run(program_of(m.e[2](5)), ()) == 5 and run(program_of(m.e[2](0)), ()) == 0
 
 
 def test_decorators_and_methods_are_found(tmp_path: Path) -> None:

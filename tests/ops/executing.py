@@ -174,7 +174,7 @@ class Executor:
         return fn(*operands)
 
     def full(self, dims: Sequence[Any], value: Any, dtype: str) -> Any: return self.op("full", value, dims=tuple(dims), dtype=dtype)
-    def reshape(self, v: Any, dims: Sequence[Any]) -> Any: return self.op("reshape", v, dims=tuple(dims))
+    def reshape(self, v: Any, dims: Sequence[Any], contiguous: bool = False) -> Any: return self.op("reshape", v, dims=tuple(dims))
     def transpose(self, v: Any, perm: Sequence[int]) -> Any: return self.op("transpose", v, perm=tuple(perm))
     def slice(self, v: Any, items: Sequence[Any]) -> Any: return self.op("slice", v, items=tuple(items))
 

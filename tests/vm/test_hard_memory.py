@@ -227,15 +227,48 @@ def test_methods_that_may_return_a_view_or_the_array_itself(tier: str) -> None:
         settle()
 
 
-@pytest.mark.parametrize("tier", ["interpret", *(pytest.param(t, marks=pytest.mark.xfail(
-    strict=True, reason="native code copies where an operand is not contiguous, though its strides would allow a view")) for t in ("auto", "full"))])
-def test_reshape_of_a_strided_array_is_a_view_where_strides_allow(tier: str) -> None:
-    f = bcvm.jit(lambda x: x.reshape(2, 6), tier=tier)
-    for _ in range(2):
-        x = np.arange(24.0).reshape(3, 8)[:, ::2]
-        y = f(x)
-        same(y, x.reshape(2, 6))
-        assert np.shares_memory(y, x) == np.shares_memory(x.reshape(2, 6), x)
+RESHAPES = [((3, 8), (slice(None), slice(None, None, 2)), (2, 6)), ((3, 8), (slice(None), slice(None, None, 2)), (3, 2, 2)), ((3, 8), (slice(None), slice(None, None, 2)), (3, 1, 4, 1)),
+            ((6, 4), (slice(None, None, 2),), (3, 2, 2)), ((6, 4), (slice(None, None, 2),), (12,)), ((2, 3, 4), (slice(None), slice(1, 3)), (2, 8)), ((2, 3, 4), (slice(None), slice(1, 3)), (4, 4)),
+            ((24,), (slice(None, None, -3),), (2, 2, 2)), ((24,), (slice(1, None, 2),), (3, 4)), ((4, 1, 6), (slice(None), slice(None), slice(None, None, -1)), (2, 2, 6)),
+            ((4, 0, 6), (slice(None, None, 2),), (0, 3)), ((5, 4), (slice(2, 3), slice(None, None, 2)), (2,)), ((5, 4), (slice(2, 3), slice(None, None, 2)), (1, 1, 2, 1)),
+            ((2, 3, 4), "T", (4, 3, 2)), ((2, 3, 4), "T", (2, 2, 3, 2)), ((2, 3, 4), "T", (12, 2)), ((2, 6), "T", (2, 3, 2)), ((1, 6), "T", (2, 3)), ((3, 1, 2), "T", (2, 3))]
+
+
+@TIERS
+def test_a_reshape_is_a_view_where_strides_allow(tier: str) -> None:
+    f = bcvm.jit(lambda x, n: (x.reshape(n), x.ravel(), x.reshape(n) + 1), tier=tier)
+    for n, (shape, index, sizes) in enumerate(RESHAPES * 2):
+        whole = np.arange(float(np.prod(shape))).reshape(shape)
+        x = whole.T if index == "T" else whole[index]
+        (got, flat, more), want = f(x, sizes), x.reshape(sizes)
+        same(got, want)
+        same(flat, x.ravel())
+        same(more, want + 1)
+        assert np.shares_memory(got, whole) == np.shares_memory(want, whole), (shape, index, sizes)
+        assert np.shares_memory(flat, whole) == np.shares_memory(x.ravel(), whole), (shape, index)
+        if np.shares_memory(got, whole):
+            assert [s for s, k in zip(got.strides, sizes) if k > 1] == [s for s, k in zip(want.strides, sizes) if k > 1]
+        if n % len(RESHAPES) == len(RESHAPES) - 1:
+            settle()
+
+
+@TIERS
+def test_what_is_stored_through_a_reshape_is_seen_where_it_is_a_view(tier: str) -> None:
+    def run(x, k, m):
+        y = x.reshape(k, m)
+        y[0] = 5.0
+        y[1:] += x.sum()
+        z = np.tanh(y)
+        x[...] *= 2.0
+        return y, z
+
+    f = bcvm.jit(run, tier=tier)
+    for _ in range(3):
+        for make in (lambda: np.arange(24.0).reshape(3, 8)[:, ::2], lambda: np.arange(24.0).reshape(6, 4)[::2], lambda: np.arange(12.0).reshape(3, 4), lambda: np.arange(12.0).reshape(4, 3).T):
+            for k, m in ((3, 4), (2, 6), (6, 2), (12, 1)):
+                a, b = make(), make()
+                same(f(a, k, m), run(b, k, m))
+                same(a, b)
         settle()
 
 

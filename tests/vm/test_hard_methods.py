@@ -1,6 +1,8 @@
 """Methods of every kind, and many instances that share one specialisation."""
 from __future__ import annotations
 
+import copy
+import pickle
 import types
 from typing import Any
 
@@ -103,6 +105,47 @@ def test_class_attribute_is_rebound_and_shadowed(tier: str) -> None:
     same(a.method(x), x * 2 + 10.0)
     cls.scale = np.ones(3)
     same(a.method(x), x * 2 + 2 * np.ones(3))
+
+
+@NATIVE_TIERS
+def test_an_attribute_that_comes_to_hide_its_class_s_default_needs_no_new_code(tier: str) -> None:
+    class Model:
+        training, factor, bias, limits = True, 2.0, np.ones(3), (1.0, 2.0)
+
+        @bcvm.jit(tier=tier)
+        def run(self, x):
+            y = x * self.factor + self.bias * self.limits[1]
+            if self.training:
+                y = y + 100.0
+            return y
+
+    class Sub(Model):
+        factor = 3.0
+
+    def want(m: Any, x: Any) -> Any:
+        return x * m.factor + m.bias * m.limits[1] + (100.0 if m.training else 0.0)
+
+    a, b, x = Model(), Model(), np.arange(3.0)
+    warm(Model.run, a, x)
+    compiles = Model.run.stats()["compiles"]
+    a.training = False
+    same(a.run(x), want(a, x))
+    a.factor, a.bias, a.limits = 5.0, np.full(3, 7.0), (3.0, 4.0)
+    same(a.run(x), want(a, x))
+    same(b.run(x), want(b, x))
+    del a.factor, a.training
+    same(a.run(x), want(a, x))
+    Model.factor = 9.0
+    same(a.run(x), want(a, x))
+    same(b.run(x), want(b, x))
+    settle()
+    assert Model.run.stats()["compiles"] == compiles and Model.run.stats()["recompiles"] == 0
+    c = Sub()
+    warm(Model.run, c, x)
+    Sub.factor = 4.0
+    same(c.run(x), want(c, x))
+    c.factor = 6.0
+    same(c.run(x), want(c, x))
 
 
 @NATIVE_TIERS
@@ -314,3 +357,76 @@ def test_bound_methods_as_functions(how: str) -> None:
     for k in range(5):
         a.k = k
         same(f(x), x * k + 1.0)
+
+
+class Scale:
+    """What calls scale by; its call is jitted in place."""
+
+    def __init__(self, k: float) -> None:
+        self.k = k
+
+    @bcvm.jit(tier="full")
+    def forward(self, x, y=1.0):
+        """What forward says."""
+        return x * self.k + y
+
+    def __call__(self, x):
+        return x * self.k
+
+    @classmethod
+    @bcvm.jit(tier="full")
+    def of_class(cls, x):
+        return x + 1
+
+
+def test_explain_and_warmup_of_a_bound_method_pass_the_instance() -> None:
+    a, x = Scale(2.0), np.arange(3.0)
+    assert "self" in str(a.forward.explain(x)) and str(a.forward.explain(x)) == str(Scale.forward.explain(a, x))
+    a.forward.warmup((x,), (x, 3))
+    before = Scale.forward.stats()
+    assert before["compiles"] == 2 and before["calls"] == 0
+    bound = a.forward
+    same(bound(x), x * 2.0 + 1.0)
+    same(a.forward(x, y=5), x * 2.0 + 5)
+    same(a.forward(x, 5), x * 2.0 + 5)
+    assert Scale.forward.stats() == a.forward.stats() and a.forward.stats()["native"] >= 2
+    assert a.forward == a.forward and hash(a.forward) == hash(a.forward) and a.forward != Scale(2.0).forward and a.forward != a.of_class
+    assert isinstance(bound, types.MethodType) and bound.__self__ is a and bound.__func__ == Scale.forward
+    assert (bound.__name__, bound.__doc__, bound.__wrapped__) == ("forward", "What forward says.", Scale.forward.__wrapped__)
+    assert str(bound.program) == str(Scale.forward.program)
+    again = bcvm.jit(a.forward, tier="full")
+    same(again(x), x * 2.0 + 1.0)
+    with pytest.raises(TypeError, match="missing"):
+        a.forward.warmup(())
+
+
+def test_a_jitted_object_has_the_object_s_attributes() -> None:
+    a, x = Scale(2.0), np.arange(3.0)
+    f = bcvm.jit(a, tier="full")
+    same(f(x), x * 2.0)
+    f.k = 5.0
+    assert a.k == f.k == 5.0
+    same(f(x), x * 5.0)
+    same(f.forward(x), x * 5.0 + 1.0)
+    assert f.stats()["compiles"] == 1 and f.stats()["native"] == 2 and f.__doc__ == Scale.__doc__
+    other = copy.deepcopy(f)
+    other.k = 3.0
+    same(other(x), x * 3.0)
+    assert a.k == 5.0
+    same(pickle.loads(pickle.dumps(f))(x), x * 5.0)
+    same(bcvm.jit(f, tier="full")(x), x * 5.0)
+
+    class Holder:
+        inside = f
+
+        @bcvm.jit(tier="full")
+        def run(self, x):
+            return self.inside(x) + 1
+
+    same(Holder().inside(x), x * 5.0)
+    same(Holder().run(x), x * 5.0 + 1)
+    del f.k
+    with pytest.raises(AttributeError, match="'Scale' object has no attribute 'k'"):
+        f(x)
+    with pytest.raises(AttributeError, match="'Scale' object has no attribute 'k'"):
+        f.k + 0

@@ -10,7 +10,7 @@ from bcvm.compiler.liveness import read_by
 from bcvm.compiler.optimise import end_values, entry_values, jumps
 from bcvm.compiler.regions import PlanStep, RegionCall, dtype_of, is_box
 from bcvm.errors import CompileError, Unsupported
-from bcvm.specialise.ssa import Block, Branch, Exit, Graph, Jump, Node, Return, Value, leaves
+from bcvm.specialise.ssa import Block, Branch, Exit, Graph, Jump, Node, Return, Value, leaves, tree_key
 from bcvm.specialise.types import Const, Scalar, Tensor
 
 
@@ -397,7 +397,17 @@ def _return(d: Driver, end: Return) -> None:
         # Arena buffers go with the arena; a fresh array that is returned passes its reference on.
         if v in d.objects and v not in moved:
             e.call("release", "%ctx", d.tensor(v).base)
-    e.do("ret i32 0")
+    e.do(f"ret i32 {_return_code(d, end)}")
+
+
+def _return_code(d: Driver, end: Return) -> int:
+    """Which of the function's types of results this is."""
+    key = repr(tree_key(end.tree))
+    keys = [repr(tree_key(t)) for t in d.returns]
+    if key not in keys:
+        d.returns.append(end.tree)
+        keys.append(key)
+    return abi.return_code(keys.index(key))
 
 
 def _hold(d: Driver, v: Value, obj: str, moved: set[Value]) -> None:

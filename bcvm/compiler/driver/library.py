@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Any
 
 from bcvm.bytecode.dtypes import kind
-from bcvm.compiler import abi
+from bcvm.compiler import abi, packed
 from bcvm.compiler.driver import dims, kernels_call, memory, states
 from bcvm.compiler.driver.values import Driver, TensorRep
 from bcvm.compiler.kernels import library
@@ -16,7 +16,7 @@ from bcvm.compiler.target import Target
 from bcvm.errors import Unsupported
 from bcvm.ops.definition import Library
 from bcvm.shapes.dim import Dim, dim
-from bcvm.specialise.ssa import Node
+from bcvm.specialise.ssa import Node, Value
 
 
 def op(d: Driver, node: Node) -> None:
@@ -53,7 +53,7 @@ def _kernel(d: Driver, node: Node, name: str) -> None:
     """A kernel of the library: operand words and sizes as its LibraryCall says."""
     e = d.e
     values = [*node.operands, node.results[0]]
-    attrs = node.attrs.get("attrs", {})
+    attrs = {k: v for k, v in node.attrs.get("attrs", {}).items() if k != "dims"}  # those are the shape rule's
     if any(_has_dim(a) for a in attrs.values()):
         raise Unsupported(f"{name} with attributes known only at run time")
     call = _library_call(name, tuple(map(dtype_of, values)), tuple(len(dims_of(v)) for v in values), _Attrs(attrs), d.target)
@@ -64,12 +64,15 @@ def _kernel(d: Driver, node: Node, name: str) -> None:
         if s is None:
             return "0"
         rep = reps[s.operand]
-        if s.broadcast and dims_of(values[s.operand])[s.dim] is not dims_of(values[-1])[s.dim + len(reps[-1].sizes) - len(rep.sizes)]:
+        like = s.like or library.Size(len(reps) - 1, s.dim + len(reps[-1].sizes) - len(rep.sizes))
+        if s.broadcast and dims_of(values[s.operand])[s.dim] is not dims_of(values[like.operand])[like.dim]:
             return e.select(e.compare("eq", rep.sizes[s.dim], "1"), "0", rep.strides[s.dim])
         return rep.strides[s.dim]
 
     operands = [(rep.data, [stride(s) for s in entries]) for rep, entries in zip(reps, call.strides, strict=True)]
     sizes = [str(s) if isinstance(s, int) else reps[s.operand].sizes[s.dim] if isinstance(s, library.Size) else stride(s) for s in call.sizes]
+    if name == "matmul" and len(reps[1].sizes) == 2:
+        operands[1], sizes[-1] = _prepacked(d, values[1], operands[1])
     kernel = call.kernel
     slot = kernels_call.request_kernel(d, kernels_call.LibraryKey(name, kernel.key), lambda: kernel)
     place, words = kernels_call.write_operands(d, operands, sizes)
@@ -82,6 +85,20 @@ def _kernel(d: Driver, node: Node, name: str) -> None:
     code = kernels_call.run(d, slot, place, words, dims.value(e, dim(flops)), kernels_call.LIBRARY_NS_PER_FLOP, units, abi.split_plan(d.threads))
     failed = states.memory_label(d) if node.state is None else states.failure_label(d, node.state, code, library.REFUSED)
     e.leave_if(e.op(f"icmp ne i32 {code}, 0"), failed)
+
+
+def _prepacked(d: Driver, value: Value, operand: kernels_call.Operand) -> tuple[kernels_call.Operand, str]:
+    """The second operand of a matrix product, and the word that says whether it is packed: as it is if it is the frozen tensor that was packed."""
+    found = packed.pack(value, d.frozen, d.target) if d.frozen else None
+    if found is None:
+        return operand, "0"
+    if found not in d.packed:
+        d.packed.append(found)
+    e, rep = d.e, d.tensor(value)
+    same = e.all([e.op(f"icmp eq ptr {rep.data}, inttoptr (i64 {found.data} to ptr)"),
+                  *(e.compare("eq", own, str(n)) for own, n in zip((*rep.sizes, *rep.strides), (*found.sizes, *found.strides), strict=True))])
+    data = e.select(same, f"inttoptr (i64 {found.panels.ctypes.data} to ptr)", operand[0], "ptr")
+    return (data, operand[1]), e.op(f"zext i1 {same} to i64")
 
 
 def _has_dim(a: Any) -> bool:

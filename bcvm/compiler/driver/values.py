@@ -11,7 +11,7 @@ from bcvm.compiler.liveness import Liveness
 from bcvm.compiler.regions import dims_of
 from bcvm.compiler.target import Target
 from bcvm.errors import CompileError
-from bcvm.specialise.ssa import Block, Graph, State, Value
+from bcvm.specialise.ssa import Block, Graph, State, Tree, Value
 from bcvm.specialise.types import Const, Tensor
 
 
@@ -48,6 +48,7 @@ class Driver:
     owned: dict[Value, None] = field(default_factory=dict)          # owners that hold a reference here
     objects: set[Value] = field(default_factory=set)                # owners whose base may be a Python object
     certain_objects: set[str] = field(default_factory=set)          # object operands known not to be null
+    returns: list[Tree] = field(default_factory=list)                # what is returned, one tree per type
     exits: list[tuple[State, str]] = field(default_factory=list)
     exit_number: dict[Any, int] = field(default_factory=dict)
     exit_labels: dict[Any, str] = field(default_factory=dict)
@@ -56,6 +57,8 @@ class Driver:
     stored: set[Value] = field(default_factory=set)                 # values that stores and items read
     block: Block | None = None
     waiting: dict[Block, list[Any]] = field(default_factory=dict)   # edges into blocks that are not written yet
+    frozen: dict[Value, Any] = field(default_factory=dict)          # captured tensors that never change
+    packed: list[Any] = field(default_factory=list)                 # their packed copies that the driver reads
     scratch_words: int = 0
     out_words: int = 1
 

@@ -18,7 +18,7 @@ def view(d: Driver, node: Node) -> None:
     source, result = node.operands[0], node.results[0]
     rep, kind = d.tensor(source), attrs["kind"]
     if kind == "reshape":
-        _reshape(d, source, result)
+        _reshape(d, source, result, attrs.get("contiguous", False) or source.type.library != "numpy")  # type: ignore[union-attr]
         return
     data, contiguous = rep.data, False
     if kind == "transpose":
@@ -67,38 +67,61 @@ def _slice(d: Driver, rep: TensorRep, items: Iterable[tuple[object, ...]], resul
     return data, sizes, strides
 
 
-def _reshape(d: Driver, source: Value, result: Value) -> None:
-    """The view if the operand is contiguous, else a copy. Either way the result holds a reference of its own."""
+def _reshape(d: Driver, source: Value, result: Value, contiguous: bool) -> None:
+    """The view if strides allow it (contiguous: if the operand is C-contiguous), else a copy. Either way the result holds a reference of its own."""
     e, rep = d.e, d.tensor(source)
     dtype, sizes = dtype_of(result), d.sizes(result)
-    strides = contiguous_strides(e, sizes, dtype)
+    dense = contiguous_strides(e, sizes, dtype)
     base = memory.view_base(d, rep)
-    if rep.contiguous:
+    whole = rep.contiguous or not rep.sizes
+    if whole or (len(rep.sizes) == 1 and not contiguous):
         e.call("retain", base)
-        d.reps[result] = TensorRep(rep.data, "null", base, sizes, strides, True)
+        d.reps[result] = TensorRep(rep.data, "null", base, sizes, dense if whole else _steps(d, sizes, rep.strides[0]), whole)
     else:
-        ok = memory.is_contiguous(d, rep, dtype)
-        same, copy, done = e.new_label("view"), e.new_label("copy"), e.new_label("reshaped")
-        e.branch(ok, same, copy)
-        e.start(same)
-        e.push()
-        e.call("retain", base)
-        e.pop()
-        e.jump(done)
-        e.start(copy)
-        e.push()
-        fresh = kernels_call.copied(d, rep, dims_of(source), dtype, as_array=(sizes if result in d.escaping else None))
-        e.pop()
-        came = e.label
-        e.jump(done)
-        e.start(done)
-        data, owner, obj = e.phi("ptr"), e.phi("i64"), e.phi("ptr")
-        data.edges += [(rep.data, same), (fresh.data, came)]
-        owner.edges += [(base, same), (fresh.base, came)]
-        obj.edges += [("null", same), (fresh.object, came)]
-        d.reps[result] = TensorRep(data.name, obj.name if fresh.object != "null" else "null", owner.name, sizes, strides, True)
+        d.reps[result] = _reshaped(d, source, result, dense, base, contiguous)
     d.owned[result] = None
     d.objects.add(result)
+
+
+def _reshaped(d: Driver, source: Value, result: Value, dense: list[str], base: str, contiguous: bool) -> TensorRep:
+    """A reshape that is a view or a copy, as is found at run time."""
+    e, rep, dtype, sizes = d.e, d.tensor(source), dtype_of(result), d.sizes(result)
+    if contiguous:
+        ok, place = memory.is_contiguous(d, rep, dtype), ""
+    else:
+        start = 2 * len(rep.sizes)
+        old, place = memory.size_words(d, [*rep.sizes, *rep.strides]), memory.size_words(d, sizes, start)
+        d.need_scratch(start + 2 * len(sizes))
+        ok = e.call("restride", old, str(len(rep.sizes)), place, str(len(sizes)))
+    same, copy, done = e.new_label("view"), e.new_label("copy"), e.new_label("reshaped")
+    e.branch(ok, same, copy)
+    e.start(same)
+    e.push()
+    e.call("retain", base)
+    found = dense if contiguous else [e.load(place, len(sizes) + i) for i in range(len(sizes))]
+    e.pop()
+    e.jump(done)
+    e.start(copy)
+    e.push()
+    fresh = kernels_call.copied(d, rep, dims_of(source), dtype, as_array=(sizes if result in d.escaping else None))
+    e.pop()
+    came = e.label
+    e.jump(done)
+    e.start(done)
+    data = e.join("ptr", (rep.data, same), (fresh.data, came))
+    owner = e.join("i64", (base, same), (fresh.base, came))
+    obj = e.join("ptr", ("null", same), (fresh.object, came))
+    strides = [e.join("i64", (a, same), (b, came)) for a, b in zip(found, dense, strict=True)]
+    return TensorRep(data, obj, owner, sizes, strides, contiguous)
+
+
+def _steps(d: Driver, sizes: list[str], step: str) -> list[str]:
+    """Strides of elements that lie one step apart."""
+    out = []
+    for size in reversed(sizes):
+        out.append(step)
+        step = d.e.mul(step, size)
+    return out[::-1]
 
 
 def store(d: Driver, node: Node) -> None:
@@ -151,14 +174,14 @@ def store_region(d: Driver, step: RegionCall, node: Node) -> None:
         e.start(straight)
     e.push()
     d.reps[value] = to
-    kernels_call.run_region(d, step)
+    kernels_call.run_fitting(d, step)
     e.pop()
     if safe != "true":
         e.jump(done)
         e.start(aside)
         e.push()
         d.reps[value] = fresh = memory.arena(d, sizes, dims_of(value), dtype)
-        kernels_call.run_region(d, step)
+        kernels_call.run_fitting(d, step)
         _write(d, to, (fresh.data, kernels_call.broadcast_strides(d, fresh, dims_of(value), dims_of(target))), dtype, splat=False)
         e.call("release", "%ctx", fresh.base)
         e.pop()
