@@ -13,6 +13,7 @@ from bcvm.specialise.types import Const
 
 AGAIN = 2000  # nodes of a graph up to which it is made again where that spares it reading numbers that are constants
 
+
 def specialise_call(bound: BoundProgram, args: Sequence[Any], keywords: Sequence[str], program_of: Callable[[Any], BoundProgram],
                     leave_at: list[int] | None = None, receiver: tuple[Any, ...] = ()) -> Graph:
     """The graph of a call with arguments like these; the last ones are keywords of these names. Argument i is at ('arg', i).

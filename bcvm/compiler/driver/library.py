@@ -69,7 +69,7 @@ def _kernel(d: Driver, node: Node, name: str) -> None:
             return e.select(e.compare("eq", rep.sizes[s.dim], "1"), "0", rep.strides[s.dim])
         return rep.strides[s.dim]
 
-    operands = [(rep.data, [stride(s) for s in entries]) for rep, entries in zip(reps, call.strides, strict=True)]
+    operands: list[kernels_call.Operand] = [(rep.data, [stride(s) for s in entries]) for rep, entries in zip(reps, call.strides, strict=True)]
     sizes = [str(s) if isinstance(s, int) else reps[s.operand].sizes[s.dim] if isinstance(s, library.Size) else stride(s) for s in call.sizes]
     if name == "matmul" and len(reps[1].sizes) == 2:
         operands[1], sizes[-1] = _prepacked(d, values[1], operands[1])

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from ...turns import checkpoint
 from ..abi import CTX_TABLE, INDEX, TYPE
 from ..region import KernelSource
 from ..target import Target
@@ -49,13 +50,14 @@ class Module:
 
 
 class Function:
-    """A function being written. params: (type, name) pairs; values are then `%name`."""
+    """A function being written. params: (type, name) pairs; values are then `%name`. glue: straight-line code that calls others, compiled in a hurry."""
 
-    def __init__(self, module: Module, name: str, params: Sequence[tuple[str, str]], result: str = "void", public: bool = False) -> None:
+    def __init__(self, module: Module, name: str, params: Sequence[tuple[str, str]], result: str = "void", public: bool = False, glue: bool = False) -> None:
         self.module = module
         args = ", ".join(f"{t} %{n}" for t, n in params)
         linkage = "" if public else "internal "
-        self.head = f"define {linkage}{result} @{name}({args}) {'nounwind' if public else 'noinline nounwind'} {{"
+        attributes = "noinline optnone nounwind" if glue else "nounwind" if public else "noinline nounwind"
+        self.head = f"define {linkage}{result} @{name}({args}) {attributes} {{"
         self.lines: list[str] = ["entry:"]
         self.block = "entry"
         self.count = 0
@@ -66,6 +68,7 @@ class Function:
         self.lines.append("  " + line)
 
     def __call__(self, expression: str) -> str:
+        checkpoint()
         self.count += 1
         name = f"%v{self.count}"
         self.lines.append(f"  {name} = {expression}")

@@ -1,180 +1,139 @@
 """The matrix product C[..., M, N] = A[..., M, K] @ B[..., K, N]: one kernel for all sizes and strides.
 
-Operands A, B, C have rank batch_rank + 2; sizes are the batch dims, then M, N, K; a broadcast batch dim has stride 0 in its operand.
-Units (see `units`) are blocks of C: for each batch, rows in blocks of ROWS by columns in blocks of COLUMNS. K = 0 gives zeros.
+Operands A, B, C have rank batch_rank + 2; sizes are the batch dims, then M, N, K, then 1 if B is packed, else 0; a broadcast batch dim has stride 0 in its
+operand. Units (see `units`) are blocks of C: for each batch, rows in blocks of ROWS by panels of columns. K = 0 gives zeros. Halves are summed as float32.
+
+A packed B (`pack`) lies in panels of `panel_columns` columns; the last has what is left, rounded up to whole vectors. A panel is K rows, one after the
+other. Halves are packed as float32. A packed B has no batch dims, and its strides are not looked at.
 
 What is done, by sizes and strides:
-- B with unit column stride is read where it lies, or packed panel by panel when enough rows share it and its rows lie far apart;
-- B with unit row stride (a transposed view) is transposed into panels in registers, or, for few rows of A, read by dot products;
+- up to MOST_LINES rows of A read B line by line (few_rows);
+- B with unit column stride is read where it lies, by fewer rows at a time if they share the sets of a cache, so that the next tile still finds them there;
+  if many rows of A read such a B, it is copied into panels;
+- B with unit row stride (a transposed view) is transposed into panels in registers, or, for few rows of A and many of B, read by dot products (few_rows);
 - any other B is copied into panels. A may have any strides. C with another column stride than 1 is computed in scratch and copied.
 - batches that share B and lie one after the other in A and C are the rows of one product; N of 1 to 3 swaps the roles of A and B.
 The order of summation depends on sizes and strides only, never on lo..hi.
 """
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from ..region import KernelSource
 from ..target import Target
 from .builder import DONE, KERNEL_PARAMS, Function, Module, Value
-from .micro import (
-    A_COLUMN,
-    A_ROW,
-    B_ROW,
-    C_ROW,
-    DEPTH,
-    DESC_WORDS,
-    REST,
-    Form,
-    Run,
-    define_packs,
-    define_tiles,
-    panel_width,
-    set_rows,
-    stream,
-    wide_for,
-)
+from .few_rows import MOST_LINES, define_dots, define_lines
+from .micro import A_COLUMN, A_ROW, AHEAD, B_ROW, C_ROW, DEPTH, INIT, INIT_ROW, MASK, Form, define_tiles, set_mask
+from .packs import define_copy_out, define_packs
 
-ROWS, COLUMNS = 168, 256    # of C, in a unit
+ROWS = 240                  # of C, in a unit
 DEPTH_BLOCK = 1024          # of K, in a panel
-PACK_ROWS = 128             # so many rows of A make packing pay, or, where panels are a cache line wide,
-PACK_ROWS_NARROW = 32       # so many,
-PACK_STRIDE = 1024          # if rows of B lie so many bytes apart
-FEW_ROWS = 4                # up to so many rows of A use dot products with a transposed B,
-DOT_ROWS, DOT_DEPTH = 16, 128   # and up to so many if K is at least so long
+AHEAD_ROWS = 4              # how far ahead of the first tile B is asked for
+SHARING_BYTES = 1 << 22     # rows of B whose distance is a multiple of a power of two share sets of the caches: only so many bytes, seen at that power, stay there
+LEAST_DEPTH = 64
+FEW_TO_READ_AHEAD = 8       # up to so many rows of A, lines of such rows asked for early would push each other out
+PACK_ROWS_FROM, PACK_STRIDE = 48, 4096   # so many rows of A make packing pay where B's rows lie a multiple of so many bytes apart
+FEW_ROWS, DOT_DEPTH = 4, 12 # so many rows of A, or so much of K per row, make dot products with a transposed B pay
 SWAP_COLUMNS = 3            # up to so many columns of C become its rows
 
-DIRECT, PACK_ROWS_OF_B, PACK_COLUMNS_OF_B, PACK_ANY = range(4)
+DIRECT, PACKED, PACK_COLUMNS, PACK_ROWS, PACK_ANY = range(5)
 
-# Words that by_tiles gets behind the descriptor of the micro-kernels: K in all, strides of B and C, how B is read, the width of panels for few rows
-# (see micro.wide_for), scratch for a panel and for a block of C, and whether C is computed there.
-ALL_DEPTH, SOURCE_ROW, SOURCE_COLUMN, RESULT_ROW, RESULT_COLUMN, MODE, WIDE, PANEL, BLOCK, VIA_SCRATCH = range(DESC_WORDS, DESC_WORDS + 10)
-STATE_WORDS = DESC_WORDS + 10
+# Words that by_tiles gets behind the descriptor of the micro-kernels and its mask: K in all and K at a time, how far B is read ahead, strides of B and C,
+# how B is read, scratch for a panel and for a block of C, whether C is computed there, a row of zeros.
+STATE = MASK + 4
+ALL_DEPTH, SOURCE_ROW, SOURCE_COLUMN, RESULT_ROW, RESULT_COLUMN, MODE, BLOCK, VIA_SCRATCH, ZEROS, DEPTH_STEP, PANEL, READ_AHEAD = range(STATE, STATE + 12)
+STATE_WORDS = STATE + 12
 
 
 def generate(dtype: str, batch_rank: int, target: Target) -> KernelSource:
-    """dtype: float32, float64, bool or an integer (wrapping); all three operands have it. Raises Unsupported for others."""
+    """dtype: a float, bool or an integer (wrapping); all three operands have it. Raises Unsupported for others."""
     form = Form(dtype, target)
     module = Module()
     define_tiles(module, form)
     define_packs(module, form)
-    _define_dot(module, form, 1, 8)
-    _define_dot(module, form, _dot_tile(form), 4)
-    _define_copy_out(module, form)
+    define_lines(module, form)
+    if not form.half:
+        define_dots(module, form)
+    define_copy_out(module, form)
     _define_by_tiles(module, form)
     name = f"matmul_{dtype}_{batch_rank}"
     _define_kernel(module, form, name, batch_rank)
     return module.source(name, target)
 
 
-def _dot_tile(form: Form) -> int:
-    """Rows of the tiles of dot products."""
-    return 4 if form.target.registers >= 32 else 2
+def panel_columns(dtype: str, target: Target) -> int:
+    """Columns of a panel, which are those of a unit."""
+    return Form(dtype, target).panel
 
 
-def _totals(f: Function, form: Form, vectors: list[str]) -> list[str]:
-    """The sum of the lanes of each vector, several at once: halves of two vectors are added to one, until a lane is left of each."""
-    n, e = form.lanes, form.element
-    if len(vectors) > n:
-        return [t for at in range(0, len(vectors), n) for t in _totals(f, form, vectors[at:at + n])]
-    count, segment, left = len(vectors), n, list(vectors)
-    while segment > 1:
-        half = segment // 2
-        low = [start + i for start in range(0, 2 * n, segment) for i in range(half)]
-        pairs = list(zip(left[::2], left[1::2], strict=True)) if len(left) > 1 else [(left[0], left[0])]
-        left = [form.add(f, f.shuffle(e, n, a, b, low), f.shuffle(e, n, a, b, [i + half for i in low])) for a, b in pairs]
-        segment = half
-    return [f(f"extractelement {form.vector} {left[0]}, i64 {i}") for i in range(count)]
+def packed_dtype(dtype: str, target: Target) -> str:
+    """The dtype of packed panels."""
+    return Form(dtype, target).held
 
 
-def _define_dot(module: Module, form: Form, many: int, wide: int) -> None:
-    """dot<many>(a, b, c, a_row, c_row, b_column, c_column, K, rows, columns): A and the columns of B have unit stride along K.
-
-    Tiles of `many` rows by `wide` columns. What would lie behind the last row or column is the last one again."""
-    names = ("a_row", "c_row", "b_column", "c_column", "depth", "rows", "columns")
-    f = Function(module, f"dot{many}", [("ptr", "a"), ("ptr", "b"), ("ptr", "c"), *(("i64", n) for n in names)])
-    e, item = form.element, form.item
-    whole = f.mul(f.div("%depth", form.lanes), form.lanes)
-    last_row, last_column = f.sub("%rows", 1), f.sub("%columns", 1)
-    with f.loop(0, "%rows", many) as i, f.loop(0, "%columns", wide) as j:
-        rows = [f.min(f.add(i.index, r), last_row) for r in range(many)]
-        columns = [f.min(f.add(j.index, c), last_column) for c in range(wide)]
-        left, right = [f.gep("%a", f.mul(r, "%a_row")) for r in rows], [f.gep("%b", f.mul(c, "%b_column")) for c in columns]
-
-        def step(k: Value, sums: list[str], vector: bool, left: list[str] = left, right: list[str] = right) -> list[Value]:
-            at = f.mul(k, item)
-            a, b = ([form.load(f, f.gep(p, at)) if vector else f.load(e, f.gep(p, at), item) for p in lines] for lines in (left, right))
-            return [form.multiply_add(f, a[n // wide], b[n % wide], s, vector) for n, s in enumerate(sums)]
-
-        with f.loop(0, whole, form.lanes, carried=[(form.vector, "zeroinitializer")] * (many * wide)) as k:
-            k.next = step(k.index, k.carried, True)
-        with f.loop(whole, "%depth", carried=[(e, s) for s in _totals(f, form, k.carried)]) as k:
-            k.next = step(k.index, k.carried, False)
-        for n, s in enumerate(k.carried):
-            f.store(e, s, f.gep(f.gep("%c", f.mul(rows[n // wide], "%c_row")), f.mul(columns[n % wide], "%c_column")), item)
-    f.ret()
-    f.end()
+def units(batch: int, m: int, n: int, dtype: str, target: Target) -> int:
+    """The number of units of a product, batch being the product of the batch sizes."""
+    return batch * -(-m // ROWS) * -(-n // panel_columns(dtype, target))
 
 
-def _define_copy_out(module: Module, form: Form) -> None:
-    """copy_out(to, row, column, from, from_row, rows, columns, more): scratch into C of any strides, added to it if `more` is not 0."""
-    f = Function(module, "copy_out", [("ptr", "to"), ("i64", "row"), ("i64", "column"), ("ptr", "from"), ("i64", "from_row"), ("i64", "rows"),
-                                      ("i64", "columns"), ("i64", "more")])
-    more = f.cmp("ne", "%more", 0)
-
-    def move(run: Run, source: str, to: str) -> None:
-        value = run.load(source)
-        f.choose(more, lambda: run.store(run.add(run.load(to), value), to), lambda: run.store(value, to))
-
-    with f.loop(0, "%rows", carried=[("ptr", "%to"), ("ptr", "%from")]) as i:
-        to, source = i.carried
-
-        def spread() -> None:
-            with f.loop(0, "%columns", carried=[("ptr", source), ("ptr", to)]) as j:
-                move(Run(f, form, single=True), *j.carried)
-                j.next = [f.gep(j.carried[0], form.item), f.gep(j.carried[1], "%column")]
-
-        def dense() -> None:
-            stream(f, form, "%columns", lambda at, run: move(run, f.gep(source, at), f.gep(to, at)))
-
-        f.choose(f.cmp("eq", "%column", form.item), dense, spread)
-        i.next = [f.gep(to, "%row"), f.gep(source, "%from_row")]
-    f.ret()
-    f.end()
+def pack(b: Any, target: Target) -> Any:
+    """A packed copy of the array b [K, N], of any strides: one dimension, and padded with zeros."""
+    form = Form(str(b.dtype), target)
+    k, n = b.shape
+    whole = n // form.panel * form.panel
+    rest = -(-(n - whole) // form.lanes) * form.lanes
+    out = np.zeros(k * (whole + rest), form.held)
+    out[:k * whole].reshape(whole // form.panel, k, form.panel)[...] = b[:, :whole].reshape(k, whole // form.panel, form.panel).transpose(1, 0, 2)
+    out[k * whole:].reshape(k, rest)[:, :n - whole] = b[:, whole:]
+    return out
 
 
 def _define_by_tiles(module: Module, form: Form) -> None:
-    """by_tiles(state, a, b, c, rows, columns): a block of C."""
-    f = Function(module, "by_tiles", [("ptr", "d"), ("ptr", "a"), ("ptr", "b"), ("ptr", "c"), ("i64", "rows"), ("i64", "columns")])
-    item = form.item
-    depth, a_column, b_row, b_column, c_row, c_column, mode, wide = (
-        f.word("%d", w) for w in (ALL_DEPTH, A_COLUMN, SOURCE_ROW, SOURCE_COLUMN, RESULT_ROW, RESULT_COLUMN, MODE, WIDE))
+    """by_tiles(state, a, b, c, rows, columns): a strip of C, panel by panel."""
+    f = Function(module, "by_tiles", [("ptr", "d"), ("ptr", "a"), ("ptr", "b"), ("ptr", "c"), ("i64", "rows"), ("i64", "columns")], glue=True)
+    item, lanes = form.item, form.lanes
+    depth, depth_block, ahead, a_column, b_row, b_column, c_row, c_column, mode = (
+        f.word("%d", w) for w in (ALL_DEPTH, DEPTH_STEP, READ_AHEAD, A_COLUMN, SOURCE_ROW, SOURCE_COLUMN, RESULT_ROW, RESULT_COLUMN, MODE))
     scratch, block = (f.load("ptr", f.gep("%d", 8 * w)) for w in (PANEL, BLOCK))
+    zeros = f.word("%d", ZEROS)
     via_scratch = f.cmp("ne", f.word("%d", VIA_SCRATCH), 0)
-    set_rows(f, form, "%d", "%rows")
-    vectors = f.ceil_div("%columns", form.lanes)
-    block_row = f.mul(vectors, form.lanes * item)
-    with f.loop(0, f.max(depth, 1), DEPTH_BLOCK, carried=[("ptr", "%a"), ("ptr", "%b")]) as k:
-        a, b = k.carried
-        indirect = f.either(via_scratch, f.cmp("sgt", k.index, 0))
-        to = f.select(indirect, block, "%c", "ptr")
-        f.set_word("%d", C_ROW, f.select(indirect, block_row, c_row))
-        part = f.min(DEPTH_BLOCK, f.sub(depth, k.index))
-        f.set_word("%d", DEPTH, part)
-        with f.loop(0, vectors) as j:
-            j.step = panel_width(f, form, f.sub(vectors, j.index), wide)
-            first, width = f.mul(j.index, form.lanes), f.mul(j.step, form.lanes)
-            used = f.min(width, f.sub("%columns", first))
-            f.set_word("%d", REST, f.sub(used, f.sub(width, form.lanes)))
-            panel = f.gep(b, f.mul(first, b_column))
-            how = mode
-            if not form.masked:
-                how = f.select(f.both(f.cmp("slt", used, width), f.cmp("eq", mode, DIRECT)), PACK_ROWS_OF_B, mode)
+    packed = f.cmp("eq", mode, PACKED)
+    to_row = f.select(via_scratch, form.panel * item, c_row)
+    f.set_word("%d", C_ROW, to_row)
+    with f.loop(0, "%columns") as j:
+        rest = f.sub("%columns", j.index)
+        full = f.cmp("sgt", f.mul(f.ceil_div(f.min(rest, form.panel), lanes), 2), form.vectors)
+        width = f.select(full, form.panel, lanes)
+        j.step = width
+        used = f.min(width, rest)
+        set_mask(f, form, "%d", used)
+        inside = f.rem(j.index, form.panel)
+        start = f.sub(j.index, inside)
+        own = f.min(f.round_up(f.sub("%columns", start), lanes), form.panel)    # width of the packed panel that this one is a part of
+        offset = f.select(packed, f.add(f.mul(f.mul(start, depth), item), f.mul(inside, item)), f.mul(j.index, b_column))
+        source_row = f.select(packed, f.mul(own, item), b_row)
+        how = mode
+        if not form.masked:
+            how = f.select(f.both(f.cmp("slt", used, width), f.cmp("eq", mode, DIRECT)), PACK_ANY, mode)
+        target = f.gep("%c", f.mul(j.index, c_column))
+        to = f.select(via_scratch, block, target, "ptr")
+        with f.loop(0, f.max(depth, 1), depth_block, carried=[("ptr", "%a"), ("ptr", f.gep("%b", offset))]) as k:
+            a, panel = k.carried
+            begun = f.cmp("sgt", k.index, 0)
+            part = f.min(depth_block, f.sub(depth, k.index))
+            f.set_word("%d", DEPTH, part)
+            f.set_word("%d", INIT, f.select(begun, 0, zeros))
+            f.set_word("%d", INIT_ROW, f.select(begun, to_row, 0))
             lines = _packed(f, form, how, [("ptr", scratch), ("ptr", panel), ("i64", b_row), ("i64", b_column), ("i64", part), ("i64", used), ("i64", width)])
-            f.set_word("%d", B_ROW, f.select(f.cmp("eq", how, DIRECT), b_row, f.mul(width, item)))
-            f.call("void", "block", ("ptr", a), ("ptr", lines), ("ptr", f.gep(to, f.mul(first, item))), ("ptr", "%d"), ("i64", j.step))
-        with f.when(indirect):
-            f.call("void", "copy_out", ("ptr", "%c"), ("i64", c_row), ("i64", c_column), ("ptr", block), ("i64", block_row), ("i64", "%rows"),
-                   ("i64", "%columns"), ("i64", k.index))
-        k.next = [f.gep(a, f.mul(a_column, DEPTH_BLOCK)), f.gep(b, f.mul(b_row, DEPTH_BLOCK))]
+            copied = f.cmp("sgt", how, PACKED)
+            f.set_word("%d", B_ROW, f.select(copied, f.mul(width, item), source_row))
+            f.set_word("%d", AHEAD, ahead)
+            f.call("void", "block", ("ptr", a), ("ptr", lines), ("ptr", to), ("ptr", "%d"), ("i64", "%rows"), ("i64", f(f"zext i1 {full} to i64")))
+            k.next = [f.gep(a, f.mul(a_column, depth_block)), f.gep(panel, f.mul(source_row, depth_block))]
+        with f.when(via_scratch):
+            f.call("void", "copy_out", ("ptr", target), ("i64", c_row), ("i64", c_column), ("ptr", block), ("i64", to_row), ("i64", "%rows"), ("i64", used))
     f.ret()
     f.end()
 
@@ -192,22 +151,23 @@ class _Matrix:
 
 
 def _define_kernel(module: Module, form: Form, name: str, batch_rank: int) -> None:
-    f = Function(module, name, KERNEL_PARAMS, "i32", public=True)
-    item = form.item
+    f = Function(module, name, KERNEL_PARAMS, "i32", public=True, glue=True)
+    item, kept = form.item, form.kept
     a, b, c = (_Matrix(f, i, batch_rank) for i in range(3))
     batch_sizes: list[Value] = [f.word("%sizes", i) for i in range(batch_rank)]
     m: Value
     n: Value
-    m, n, depth = (f.word("%sizes", batch_rank + i) for i in range(3))
+    m, n, depth, is_packed = (f.word("%sizes", batch_rank + i) for i in range(4))
     batches: Value = 1
     for size in batch_sizes:
         batches = f.mul(batches, size)
     empty = f.cmp("eq", f.mul(f.mul(batches, m), n), 0)
     f.fail_if(empty, DONE)
-    asked = _units(f, batches, m, n)
+    asked = f.mul(f.mul(batches, f.ceil_div(m, ROWS)), f.ceil_div(n, form.panel))
+    packed = f.cmp("ne", is_packed, 0)
 
     m, batches = _merge_batches(f, a, b, c, batch_sizes, batches, m)
-    swap = f.both(f.cmp("sle", n, SWAP_COLUMNS), f.cmp("sgt", m, n), f.either(f.cmp("eq", a.column, item), f.cmp("eq", a.row, item)))
+    swap = f.both(f.cmp("sle", n, SWAP_COLUMNS), f.cmp("sgt", m, n), f.either(f.cmp("eq", a.column, kept), f.cmp("eq", a.row, kept)), f.invert(packed))
     m, n = f.select(swap, n, m), f.select(swap, m, n)
     a_row, a_column = f.select(swap, b.column, a.row), f.select(swap, b.row, a.column)
     b.row, b.column = f.select(swap, a.column, b.row), f.select(swap, a.row, b.column)
@@ -218,37 +178,44 @@ def _define_kernel(module: Module, form: Form, name: str, batch_rank: int) -> No
     c.row, c.column = f.select(swap, c.column, c.row), f.select(swap, c.row, c.column)
 
     # The caller counts units before merging and swapping: its range is scaled to ours.
-    blocks_m, blocks_n = f.ceil_div(m, ROWS), f.ceil_div(n, COLUMNS)
-    units = f.mul(f.mul(batches, blocks_m), blocks_n)
+    blocks, panels = f.ceil_div(m, ROWS), f.ceil_div(n, form.panel)
+    total = f.mul(f.mul(batches, blocks), panels)
     everything = f.cmp("slt", "%hi", 0)
-    same = f.either(everything, f.cmp("eq", units, asked))
+    same = f.either(everything, f.cmp("eq", total, asked))
     divisor = f.select(same, 1, asked)
-    factor = f.select(same, 1, units)
+    factor = f.select(same, 1, total)
     lo = f.arith("udiv", f.mul("%lo", factor), divisor)
-    hi = f.select(everything, units, f.arith("udiv", f.mul("%hi", factor), divisor))
+    hi = f.select(everything, total, f.arith("udiv", f.mul("%hi", factor), divisor))
 
+    # How B is read.
     one_column = f.cmp("eq", n, 1)
-    b_unit = f.either(one_column, f.cmp("eq", b.column, item))
-    c_unit = f.either(one_column, f.cmp("eq", c.column, item))
-    b_transposed = f.either(f.cmp("eq", b.row, item), f.cmp("eq", depth, 1))
-    few = f.either(f.cmp("sle", m, FEW_ROWS), f.both(f.cmp("sle", m, DOT_ROWS), f.cmp("sge", depth, DOT_DEPTH)))
-    dot = f.both(few, b_transposed, f.cmp("eq", a.column, item), f.invert(f.both(b_unit, f.cmp("ne", n, 1))))
-    enough = PACK_ROWS if form.masked else PACK_ROWS_NARROW
-    far = f.both(f.cmp("sge", m, enough), f.cmp("sge", f.intrinsic("llvm.abs.i64", "i64", ("i64", b.row), ("i1", "false")), PACK_STRIDE))
-    transposing = PACK_COLUMNS_OF_B if item >= 4 else PACK_ANY
-    mode = f.select(b_unit, f.select(far, PACK_ROWS_OF_B, DIRECT), f.select(b_transposed, transposing, PACK_ANY))
-    wide = wide_for(f, form, m)
+    b_unit = f.either(one_column, f.cmp("eq", b.column, kept))
+    c_unit = f.either(one_column, f.cmp("eq", c.column, kept))
+    b_transposed = f.either(f.cmp("eq", b.row, kept), f.cmp("eq", depth, 1))
+    if form.half:
+        dot = "false"
+    else:
+        few = f.either(f.cmp("sle", m, FEW_ROWS), f.cmp("sle", f.mul(m, DOT_DEPTH), depth))
+        dot = f.both(few, b_transposed, f.cmp("eq", a.column, item), f.invert(f.either(packed, f.both(b_unit, f.invert(one_column)))))
+    by_lines = f.both(f.cmp("sle", m, MOST_LINES), b_unit, f.cmp("sgt", depth, 0), f.invert(f.either(packed, dot)))
+    power = f.arith("and", b.row, f.sub(0, b.row))  # of two, that the distance of B's rows is a multiple of
+    pays = f.both(f.cmp("sge", m, PACK_ROWS_FROM), f.cmp("sge", power, PACK_STRIDE))
+    direct: Value = PACK_ROWS if form.half else f.select(pays, PACK_ROWS, DIRECT)
+    transposing = PACK_COLUMNS if form.half or item >= 4 else PACK_ANY
+    mode = f.select(packed, PACKED, f.select(b_unit, direct, f.select(b_transposed, transposing, PACK_ANY)))
 
-    # Scratch: a panel of packed B, a block of C where C cannot be written straight away.
+    # Scratch: a panel of packed B, a block of C where C cannot be written straight away, A as float32.
     ragged = "false" if form.masked else f.cmp("ne", f.rem(n, form.lanes), 0)
-    via_scratch = f.either(f.invert(c_unit), ragged)
-    panels = f.both(f.invert(dot), f.either(f.cmp("ne", mode, DIRECT), ragged))
-    blocked = f.both(f.invert(dot), f.either(via_scratch, f.cmp("sgt", depth, DEPTH_BLOCK)))
-    widest = f.select(f.cmp("sgt", wide, 1 << 20), form.vectors, wide)
-    b_size = f.mul(f.add(f.min(depth, DEPTH_BLOCK), form.lanes), f.mul(widest, form.lanes * item))
-    b_size = f.select(panels, f.round_up(b_size, 64), 0)
-    c_size = f.mul(f.min(m, ROWS), f.mul(f.round_up(f.min(n, COLUMNS), form.lanes), item))
-    sizes = f.add(b_size, f.select(blocked, c_size, 0))
+    via_scratch = "true" if form.half else f.either(f.invert(c_unit), f.both(ragged, f.invert(by_lines)))
+    tiled = f.invert(f.either(dot, by_lines))
+    needs_panel = f.both(tiled, f.either(f.cmp("sgt", mode, PACKED), ragged))
+    panel_size = f.select(needs_panel, f.mul(f.add(f.min(depth, DEPTH_BLOCK), form.lanes), form.panel * item), 0)
+    c_row = f.select(by_lines, f.mul(f.round_up(n, form.lanes), item), form.panel * item)
+    block_size = f.select(f.both(via_scratch, f.invert(dot)), f.mul(f.min(m, ROWS), c_row), 0)
+    sizes = f.add(panel_size, block_size)
+    wide_row = f.mul(f.round_up(depth, form.lanes), item)
+    if form.half:
+        sizes = f.add(sizes, f.mul(f.min(m, ROWS), wide_row))
     start, get, go = f.block, f.fresh(), f.fresh()
     f.branch(f.cmp("ne", sizes, 0), get, go)
     f.label(get)
@@ -257,68 +224,88 @@ def _define_kernel(module: Module, form: Form, name: str, batch_rank: int) -> No
     f.br(go)
     f.label(go)
     scratch = f(f"phi ptr [ null, %{start} ], [ {buffer}, %{got} ]")
-    c_scratch = f.gep(scratch, b_size)
+    block = f.gep(scratch, panel_size)
+    wide_a = f.gep(block, block_size)
 
-    d = f.words(STATE_WORDS)
-    state = {A_ROW: a.row, A_COLUMN: a.column, ALL_DEPTH: depth, SOURCE_ROW: b.row, SOURCE_COLUMN: b.column, RESULT_ROW: c.row, RESULT_COLUMN: c.column,
-             MODE: mode, WIDE: wide, VIA_SCRATCH: f(f"zext i1 {via_scratch} to i64")}
+    lasting = f.max(f.min(f.arith("udiv", SHARING_BYTES, f.max(power, 1)), DEPTH_BLOCK), LEAST_DEPTH)
+    depth_step = f.select(f.cmp("eq", mode, DIRECT), lasting, DEPTH_BLOCK)
+    crowded = f.both(f.cmp("sge", power, PACK_STRIDE), f.cmp("sle", m, FEW_TO_READ_AHEAD))
+    ahead = f.select(f.both(f.cmp("eq", mode, DIRECT), f.invert(crowded)), f.mul(b.row, AHEAD_ROWS), 0)
+    d, zeros = f.words(STATE_WORDS), f(f"alloca {form.wide(form.vectors)}, align 64")
+    f.store(form.wide(form.vectors), "zeroinitializer", zeros, 64)
+    state: dict[int, Value] = {
+        A_ROW: a.row, A_COLUMN: a.column, ALL_DEPTH: depth, DEPTH_STEP: depth_step, READ_AHEAD: ahead, SOURCE_ROW: b.row, SOURCE_COLUMN: b.column,
+        RESULT_ROW: c.row, RESULT_COLUMN: c.column, MODE: mode, VIA_SCRATCH: f(f"zext i1 {via_scratch} to i64"), ZEROS: f(f"ptrtoint ptr {zeros} to i64")}
+    if form.half:
+        state |= {A_ROW: wide_row, A_COLUMN: item}
     for word, value in state.items():
         f.set_word(d, word, value)
     f.store("ptr", scratch, f.gep(d, 8 * PANEL))
-    f.store("ptr", c_scratch, f.gep(d, 8 * BLOCK))
+    f.store("ptr", block, f.gep(d, 8 * BLOCK))
+    merged = f.cmp("eq", batches, 1)
     with f.loop(lo, hi) as unit:
-        block_n = f.rem(unit.index, blocks_n)
-        other = f.div(unit.index, blocks_n)
-        batch = f.div(other, blocks_m)
-        step_m = f.ceil_div(m, blocks_m)
-        m0, n0 = f.mul(f.rem(other, blocks_m), step_m), f.mul(block_n, COLUMNS)
-        rows, columns = f.min(step_m, f.sub(m, m0)), f.min(COLUMNS, f.sub(n, n0))
+        # A strip: the neighbouring panels of one block of rows.
+        panel = f.rem(unit.index, panels)
+        other = f.div(unit.index, panels)
+        unit.step = f.min(f.sub(panels, panel), f.sub(hi, unit.index))
+        batch = f.div(other, blocks)
+        step_m = f.ceil_div(m, blocks)
+        m0, n0 = f.mul(f.rem(other, blocks), step_m), f.mul(panel, form.panel)
+        rows, columns = f.min(step_m, f.sub(m, m0)), f.min(f.mul(unit.step, form.panel), f.sub(n, n0))
         pa = f.gep(a_data, f.mul(m0, a.row))
-        pb = f.gep(b_data, f.mul(n0, b.column))
+        pb = f.gep(b_data, f.select(packed, f.mul(f.mul(n0, depth), item), f.mul(n0, b.column)))
         pc = f.gep(f.gep(c.data, f.mul(m0, c.row)), f.mul(n0, c.column))
-        merged = f.cmp("eq", batches, 1)
         for i in reversed(range(batch_rank)):
             size = f.select(merged, 1, batch_sizes[i])
             at = f.rem(batch, size)
             batch = f.div(batch, size)
             pa, pb, pc = f.gep(pa, f.mul(at, a_batch[i])), f.gep(pb, f.mul(at, b_batch[i])), f.gep(pc, f.mul(at, c.batch[i]))
 
-        arguments: list[tuple[str, Value]] = [("ptr", pa), ("ptr", pb), ("ptr", pc), *(("i64", v) for v in (a.row, c.row, b.column, c.column, depth, rows, columns))]
+        def lines(pa: str = pa, pb: str = pb, pc: str = pc, columns: str = columns) -> None:
+            to, to_row = f.select(via_scratch, block, pc, "ptr"), f.select(via_scratch, c_row, c.row)
+            arguments: list[tuple[str, Value]] = [("ptr", pa), ("ptr", pb), ("ptr", to), *(("i64", v) for v in (a.row, a.column, b.row, to_row, depth, columns, m))]
+            f.choose(f.cmp("eq", m, 1), lambda: f.call("void", "lines1", *arguments), lambda: f.call("void", f"lines{MOST_LINES}", *arguments))
+            with f.when(via_scratch):
+                f.call("void", "copy_out", ("ptr", pc), ("i64", c.row), ("i64", c.column), ("ptr", block), ("i64", c_row), ("i64", m), ("i64", columns))
 
-        def by_dots(arguments: list[tuple[str, Value]] = arguments) -> None:
-            f.choose(f.cmp("eq", m, 1), lambda: f.call("void", "dot1", *arguments), lambda: f.call("void", f"dot{_dot_tile(form)}", *arguments))
+        def dots(pa: str = pa, pb: str = pb, pc: str = pc, rows: str = rows, columns: str = columns) -> None:
+            arguments: list[tuple[str, Value]] = [("ptr", pa), ("ptr", pb), ("ptr", pc),
+                                                  *(("i64", v) for v in (a.row, c.row, b.column, c.column, depth, rows, columns))]
+            f.call("void", "dots", *arguments)
 
-        def by_tiles(pa: str = pa, pb: str = pb, pc: str = pc, rows: str = rows, columns: str = columns) -> None:
+        def tiles(pa: str = pa, pb: str = pb, pc: str = pc, rows: str = rows, columns: str = columns) -> None:
+            if form.half:
+                _packed(f, form, f.select(f.cmp("eq", a.column, kept), PACK_ROWS, PACK_ANY), [
+                    ("ptr", wide_a), ("ptr", pa), ("i64", a.row), ("i64", a.column), ("i64", rows), ("i64", depth), ("i64", f.round_up(depth, form.lanes))])
+                pa = wide_a
             f.call("void", "by_tiles", ("ptr", d), ("ptr", pa), ("ptr", pb), ("ptr", pc), ("i64", rows), ("i64", columns))
 
-        f.choose(dot, by_dots, by_tiles)
+        f.choose(by_lines, lines, tiles if form.half else lambda: f.choose(dot, dots, tiles))
     with f.when(f.cmp("ne", sizes, 0)):
         f.release("%ctx", scratch)
     f.ret(f"i32 {DONE}")
     f.end()
 
 
-def _packed(f: Function, form: Form, how: str, arguments: list[tuple[str, Value]]) -> str:
-    """Packs a panel in the way `how` (arguments: see micro.define_packs) and returns where its lines begin."""
-    ready, direct = f.fresh(), f.fresh()
-    makers = {PACK_ROWS_OF_B: "pack_rows", PACK_COLUMNS_OF_B: "pack_columns", PACK_ANY: "pack_any"}
-    if form.item < 4:
-        del makers[PACK_COLUMNS_OF_B]
-    labels = {number: f.fresh() for number in makers}
-    f.emit(f"switch i64 {how}, label %{direct} [ {' '.join(f'i64 {number}, label %{label}' for number, label in labels.items())} ]")
+def _switch(f: Function, value: Value, cases: dict[int, Any]) -> None:
+    """Runs the case of a value; any other value runs none."""
+    after = f.fresh()
+    labels = {number: f.fresh() for number in cases}
+    f.emit(f"switch i64 {value}, label %{after} [ {' '.join(f'i64 {number}, label %{label}' for number, label in labels.items())} ]")
     for number, label in labels.items():
         f.label(label)
-        f.call("void", makers[number], *arguments)
-        f.br(ready)
-    f.label(direct)
-    f.br(ready)
-    f.label(ready)
-    scratch, panel = arguments[0][1], arguments[1][1]
-    return f(f"phi ptr [ {panel}, %{direct} ], {', '.join(f'[ {scratch}, %{label} ]' for label in labels.values())}")
+        cases[number]()
+        f.br(after)
+    f.label(after)
 
 
-def _units(f: Function, batches: Value, m: Value, n: Value) -> Value:
-    return f.mul(f.mul(batches, f.ceil_div(m, ROWS)), f.ceil_div(n, COLUMNS))
+def _packed(f: Function, form: Form, how: Value, arguments: list[tuple[str, Value]]) -> str:
+    """Copies in the way `how` (arguments: see packs.define_packs) and returns where the lines begin: in the copy, or where they were."""
+    makers = {PACK_ANY: "pack_any", PACK_ROWS: "pack_rows"}
+    if form.half or form.item >= 4:
+        makers[PACK_COLUMNS] = "pack_columns"
+    _switch(f, how, {number: lambda name=name: f.call("void", name, *arguments) for number, name in makers.items()})
+    return f.select(f.cmp("sgt", how, PACKED), arguments[0][1], arguments[1][1], "ptr")
 
 
 def _merge_batches(f: Function, a: _Matrix, b: _Matrix, c: _Matrix, sizes: list[Value], batches: Value, m: Value) -> tuple[Value, Value]:
@@ -337,8 +324,3 @@ def _merge_batches(f: Function, a: _Matrix, b: _Matrix, c: _Matrix, sizes: list[
         return m, batches
     a.row, c.row = f.select(fits, a_row, a.row), f.select(fits, c_row, c.row)
     return f.select(fits, rows, m), f.select(fits, 1, batches)
-
-
-def units(batch: int, m: int, n: int) -> int:
-    """The number of units of a product, batch being the product of the batch sizes."""
-    return batch * -(-m // ROWS) * -(-n // COLUMNS)

@@ -1,9 +1,10 @@
-"""Micro-kernels shared by matrix product and convolution: tiles of C held in registers, and copies that pack B.
+"""Micro-kernels of the matrix product: tiles of C held in registers.
 
-C[i, j] = sum over k of A[i, k] * B[k, j] for a tile of at most `rows` rows and `vectors` vectors of columns. An element of A is broadcast, a row of B
-is read as vectors (unit column stride). All strides are in bytes. After the BLIS micro-kernel (Van Zee and van de Geijn 2015).
+C[i, j] = sum over k of A[i, k] * B[k, j] for a tile of at most ROWS rows and a panel of columns: `form.vectors` vectors, or one. An element of A is broadcast,
+a row of B is read as one long vector (unit column stride), which the code generator cuts into registers. All strides are in bytes. After the BLIS
+micro-kernel (Van Zee and van de Geijn 2015).
 
-With AVX-512 the last vector is masked, which costs nothing. Otherwise tiles know whole vectors only: the callers round B and C up to them.
+With AVX-512 all columns are masked, which costs nothing. Otherwise tiles know whole vectors only: the callers round B and C up to them.
 """
 from __future__ import annotations
 
@@ -15,32 +16,53 @@ from ..abi import llvm_type
 from ..target import Target
 from .builder import Function, Module, Value
 
-# Words of the descriptor that block and tile get. REST: lanes in use of the last vector, 1 to all (looked at if form.masked).
-# B_ROW: byte stride of B's rows, or, for kernels with `indirect`, the address of K byte offsets of B's rows. The last three: see set_rows.
-A_ROW, A_COLUMN, B_ROW, C_ROW, DEPTH, REST, TILES, LARGER, SMALL = range(9)
-DESC_WORDS = 9
+ROWS = 6    # of a tile
+NARROW_ROWS = (1, 3, ROWS)  # of tiles of a panel of one vector
+PREFETCHING = 4     # tiles of so many rows read ahead: the first tile of a panel has them, and those of fewer rows wait for memory anyway
+
+# Words of the descriptor of block and tile. INIT: what sums start from, one row of INIT_ROW, or 0 for C itself. AHEAD: how far behind a row of B memory is
+# asked for. MASK: a bit for each column of the panel that is used, in as many words as it takes.
+A_ROW, A_COLUMN, B_ROW, C_ROW, DEPTH, INIT, INIT_ROW, AHEAD, MASK = range(9)
 
 ITEMSIZE = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8, "float32": 4, "float64": 8}
+HALVES = ("float16", "bfloat16")
 
 
 @dataclass(frozen=True)
 class Form:
-    """How a dtype is computed on a target. wide: for few rows, the width in vectors that keeps enough sums in flight and reads long runs of B."""
+    """How a dtype is computed on a target. Halves are computed as float32: `read` and `write` convert, `load` and `store` do not."""
 
     dtype: str
     target: Target
 
     def __post_init__(self) -> None:
-        if self.dtype not in ITEMSIZE:
+        if self.dtype not in ITEMSIZE and not self.half:
             raise Unsupported(f"no native matrix kernels for {self.dtype}")
+        if self.dtype == "float16" and self.target.vector_bytes < 32:
+            raise Unsupported("no native matrix kernels for float16 on a CPU without F16C")
+
+    @property
+    def half(self) -> bool:
+        return self.dtype in HALVES
+
+    @property
+    def held(self) -> str:
+        """The dtype that is computed with."""
+        return "float32" if self.half else self.dtype
 
     @property
     def element(self) -> str:
-        return llvm_type(self.dtype)
+        return llvm_type(self.held)
 
     @property
     def item(self) -> int:
-        return ITEMSIZE[self.dtype]
+        """Bytes of an element in scratch and in packed panels."""
+        return ITEMSIZE[self.held]
+
+    @property
+    def kept(self) -> int:
+        """Bytes of an element of the operands."""
+        return 2 if self.half else self.item
 
     @property
     def lanes(self) -> int:
@@ -48,82 +70,153 @@ class Form:
 
     @property
     def vector(self) -> str:
-        return f"<{self.lanes} x {self.element}>"
+        return self.wide(1)
 
-    @property
-    def suffix(self) -> str:
-        return f"v{self.lanes}" + {"float": "f32", "double": "f64"}.get(self.element, self.element)
+    def wide(self, vectors: int) -> str:
+        return f"<{self.lanes * vectors} x {self.element}>"
 
     @property
     def floating(self) -> bool:
-        return self.dtype.startswith("float")
-
-    @property
-    def rows(self) -> int:
-        return 6
+        return self.held.startswith("float")
 
     @property
     def vectors(self) -> int:
+        """Of a panel."""
         return 4 if self.target.registers >= 32 else 2
 
     @property
-    def wide(self) -> dict[int, int]:
-        return {1: 16, 2: 8} if self.target.registers >= 32 else {1: 8, 2: 4}
+    def panel(self) -> int:
+        """Columns of a panel."""
+        return self.vectors * self.lanes
 
     @property
     def masked(self) -> bool:
         """Whether parts of vectors can be loaded and stored."""
         return self.target.avx512
 
-    # Emission
+    @property
+    def mask_words(self) -> int:
+        return -(-self.panel // 64)
 
-    def multiply_add(self, f: Function, a: str, b: str, c: str, vector: bool = True) -> str:
-        t = self.vector if vector else self.element
+    # Arithmetic
+
+    def _suffix(self, lanes: int, element: str = "") -> str:
+        element = element or self.element
+        return f"v{lanes}" + {"float": "f32", "double": "f64", "half": "f16"}.get(element, element)
+
+    def multiply_add(self, f: Function, a: str, b: str, c: str, vectors: int = 1) -> str:
+        """a * b + c of so many vectors, or of scalars (0)."""
+        t = self.wide(vectors) if vectors else self.element
         if self.floating:
-            suffix = self.suffix if vector else "f32" if self.element == "float" else "f64"
+            suffix = self._suffix(self.lanes * vectors) if vectors else "f32" if self.element == "float" else "f64"
             return f.intrinsic(f"llvm.fmuladd.{suffix}", t, (t, a), (t, b), (t, c))
         times, plus = ("and", "or") if self.dtype == "bool" else ("mul", "add")
         return f(f"{plus} {t} {f(f'{times} {t} {a}, {b}')}, {c}")
 
-    @property
-    def zero(self) -> str:
-        return "0.0" if self.floating else "0"
-
-    def add(self, f: Function, a: str, b: str, vector: bool = True) -> str:
+    def add(self, f: Function, a: str, b: str) -> str:
         op = "fadd" if self.floating else "or" if self.dtype == "bool" else "add"
-        return f(f"{op} {self.vector if vector else self.element} {a}, {b}")
+        return f(f"{op} {self.vector} {a}, {b}")
 
-    def mask(self, f: Function, count: Value) -> str:
+    def mask(self, f: Function, count: Value, vectors: int = 1) -> str:
         """Lanes 0..count-1."""
-        iota = ", ".join(f"i32 {i}" for i in range(self.lanes))
+        n = self.lanes * vectors
+        iota = ", ".join(f"i32 {i}" for i in range(n))
         narrow = f(f"trunc i64 {count} to i32")
-        return f(f"icmp ugt <{self.lanes} x i32> {f.splat('i32', self.lanes, narrow)}, <{iota}>")
+        return f(f"icmp ugt <{n} x i32> {f.splat('i32', n, narrow)}, <{iota}>")
 
-    def load(self, f: Function, pointer: str, mask: str = "") -> str:
-        if not mask:
-            return f.load(self.vector, pointer, self.item)
-        name = f.module.declare(f"llvm.masked.load.{self.suffix}.p0", self.vector, "ptr", "i32 immarg", f"<{self.lanes} x i1>", self.vector)
-        return f(f"call {self.vector} {name}(ptr {pointer}, i32 {self.item}, <{self.lanes} x i1> {mask}, {self.vector} zeroinitializer)")
+    # Memory
 
-    def store(self, f: Function, value: str, pointer: str, mask: str = "") -> None:
+    def _load(self, f: Function, element: str, lanes: int, size: int, pointer: str, mask: str) -> str:
+        t = f"<{lanes} x {element}>"
         if not mask:
-            f.store(self.vector, value, pointer, self.item)
+            return f.load(t, pointer, size)
+        name = f.module.declare(f"llvm.masked.load.{self._suffix(lanes, element)}.p0", t, "ptr", "i32 immarg", f"<{lanes} x i1>", t)
+        return f(f"call {t} {name}(ptr {pointer}, i32 {size}, <{lanes} x i1> {mask}, {t} zeroinitializer)")
+
+    def _store(self, f: Function, value: str, element: str, lanes: int, size: int, pointer: str, mask: str) -> None:
+        t = f"<{lanes} x {element}>"
+        if not mask:
+            f.store(t, value, pointer, size)
             return
-        name = f.module.declare(f"llvm.masked.store.{self.suffix}.p0", "void", self.vector, "ptr", "i32 immarg", f"<{self.lanes} x i1>")
-        f.emit(f"call void {name}({self.vector} {value}, ptr {pointer}, i32 {self.item}, <{self.lanes} x i1> {mask})")
+        name = f.module.declare(f"llvm.masked.store.{self._suffix(lanes, element)}.p0", "void", t, "ptr", "i32 immarg", f"<{lanes} x i1>")
+        f.emit(f"call void {name}({t} {value}, ptr {pointer}, i32 {size}, <{lanes} x i1> {mask})")
+
+    def load(self, f: Function, pointer: str, mask: str = "", vectors: int = 1) -> str:
+        return self._load(f, self.element, self.lanes * vectors, self.item, pointer, mask)
+
+    def store(self, f: Function, value: str, pointer: str, mask: str = "", vectors: int = 1) -> None:
+        self._store(f, value, self.element, self.lanes * vectors, self.item, pointer, mask)
+
+    def read(self, f: Function, pointer: str, mask: str = "", vectors: int = 1) -> str:
+        """Vectors of an operand."""
+        if not self.half:
+            return self.load(f, pointer, mask, vectors)
+        n = self.lanes * vectors
+        raw = self._load(f, "half" if self.dtype == "float16" else "i16", n, 2, pointer, mask)
+        return self._widen(f, raw, n)
+
+    def read_one(self, f: Function, pointer: str) -> str:
+        if not self.half:
+            return f.load(self.element, pointer, self.item)
+        return self._widen(f, f.load("half" if self.dtype == "float16" else "i16", pointer, 2), 0)
+
+    def write(self, f: Function, value: str, pointer: str, mask: str = "") -> None:
+        """A vector of the result."""
+        if not self.half:
+            self.store(f, value, pointer, mask)
+            return
+        raw = self._narrow(f, value, self.lanes)
+        self._store(f, raw, "half" if self.dtype == "float16" else "i16", self.lanes, 2, pointer, mask)
+
+    def write_one(self, f: Function, value: str, pointer: str) -> None:
+        if not self.half:
+            f.store(self.element, value, pointer, self.item)
+            return
+        f.store("half" if self.dtype == "float16" else "i16", self._narrow(f, value, 0), pointer, 2)
+
+    def _widen(self, f: Function, raw: str, lanes: int) -> str:
+        """A half, or a vector of them, as float."""
+        half, i16, i32, single = (_vector(lanes, e) for e in ("half", "i16", "i32", "float"))
+        if self.dtype == "float16":
+            return f(f"fpext {half} {raw} to {single}")
+        bits = f(f"zext {i16} {raw} to {i32}")
+        bits = f(f"shl {i32} {bits}, {_constant(lanes, 16)}")
+        return f(f"bitcast {i32} {bits} to {single}")
+
+    def _narrow(self, f: Function, value: str, lanes: int) -> str:
+        """Rounds half to even; a NaN stays one."""
+        half, i16, i32, single, i1 = (_vector(lanes, e) for e in ("half", "i16", "i32", "float", "i1"))
+        if self.dtype == "float16":
+            return f(f"fptrunc {single} {value} to {half}")
+        bits = f(f"bitcast {single} {value} to {i32}")
+        odd = f(f"and {i32} {f(f'lshr {i32} {bits}, {_constant(lanes, 16)}')}, {_constant(lanes, 1)}")
+        rounded = f(f"add {i32} {f(f'add {i32} {bits}, {_constant(lanes, 0x7FFF)}')}, {odd}")
+        nan = f(f"fcmp uno {single} {value}, {value}")
+        rounded = f(f"select {i1} {nan}, {i32} {_constant(lanes, 0x7FC00000)}, {i32} {rounded}")
+        return f(f"trunc {i32} {f(f'lshr {i32} {rounded}, {_constant(lanes, 16)}')} to {i16}")
 
 
-def define_tiles(module: Module, form: Form, indirect: bool = False) -> None:
-    """Defines block(a, b, c, descriptor, rows, vectors): all rows of one panel of `vectors` vectors, split evenly into tiles.
+def _vector(lanes: int, element: str) -> str:
+    return f"<{lanes} x {element}>" if lanes else element
 
-    The widths that may be asked for: see panel_width."""
-    shapes = [(r, v) for r in range(1, form.rows + 1) for v in (1, 2, 4) if v <= form.vectors] + [(r, v) for r, v in form.wide.items() if v > form.vectors]
+
+def _constant(lanes: int, number: int) -> str:
+    return f"<{', '.join([f'i32 {number}'] * lanes)}>" if lanes else str(number)
+
+
+# Tiles
+
+def define_tiles(module: Module, form: Form) -> None:
+    """Defines block(a, b, c, descriptor, rows, full): all rows of one panel, in tiles. full: 1, or 0 for a panel of one vector.
+
+    The rows of a full panel are split evenly; narrow panels are too rare to have tiles of each number of rows."""
+    shapes = [*((r, form.vectors) for r in range(1, ROWS + 1)), *((r, 1) for r in NARROW_ROWS)]
     for r, v in shapes:
-        _define_tile(module, form, r, v, indirect)
-    f = Function(module, "tile", [("ptr", "a"), ("ptr", "b"), ("ptr", "c"), ("ptr", "d"), ("i64", "rows"), ("i64", "vectors")])
-    key = f.add(f.mul("%rows", 32), "%vectors")
-    cases = " ".join(f"i64 {r * 32 + v}, label %k{r}_{v}" for r, v in shapes)
-    f.emit(f"switch i64 {key}, label %none [ {cases} ]")
+        _define_tile(module, form, f"tile{r}_{v}", r, v)
+    tile = [("ptr", "a"), ("ptr", "b"), ("ptr", "c"), ("ptr", "d")]
+    f = Function(module, "tile", [*tile, ("i64", "rows"), ("i64", "full")])
+    key = f.add(f.mul("%rows", 2), "%full")
+    f.emit(f"switch i64 {key}, label %none [ {' '.join(f'i64 {r * 2 + (v > 1)}, label %k{r}_{v}' for r, v in shapes)} ]")
     for r, v in shapes:
         f.label(f"k{r}_{v}")
         f.emit(f"tail call void @tile{r}_{v}(ptr %a, ptr %b, ptr %c, ptr %d)")
@@ -131,176 +224,119 @@ def define_tiles(module: Module, form: Form, indirect: bool = False) -> None:
     f.label("none")
     f.ret()
     f.end()
-    _define_block(module, form)
 
-
-def _define_block(module: Module, form: Form) -> None:
-    f = Function(module, "block", [("ptr", "a"), ("ptr", "b"), ("ptr", "c"), ("ptr", "d"), ("i64", "vectors")])
-    tiles, larger, small = (f.word("%d", w) for w in (TILES, LARGER, SMALL))
+    f = Function(module, "block", [*tile, ("i64", "rows"), ("i64", "full")])
     a_row, c_row = f.word("%d", A_ROW), f.word("%d", C_ROW)
-    with f.loop(0, tiles, carried=[("ptr", "%a"), ("ptr", "%c")]) as t:
-        rows = f.add(small, f(f"zext i1 {f.cmp('slt', t.index, larger)} to i64"))
-        f.call("void", "tile", ("ptr", t.carried[0]), ("ptr", "%b"), ("ptr", t.carried[1]), ("ptr", "%d"), ("i64", rows), ("i64", "%vectors"))
-        t.next = [f.gep(t.carried[0], f.mul(rows, a_row)), f.gep(t.carried[1], f.mul(rows, c_row))]
+    tiles = f.ceil_div("%rows", ROWS)
+    small = f.div("%rows", tiles)
+    larger = f.sub("%rows", f.mul(small, tiles))
+    border = f.mul(larger, f.add(small, 1))     # the rows in front of it are in tiles of one row more
+    full = f.cmp("ne", "%full", 0)
+    with f.loop(0, "%rows", carried=[("ptr", "%a"), ("ptr", "%c")]) as i:
+        even = f.add(small, f(f"zext i1 {f.cmp('slt', i.index, border)} to i64"))
+        rows: Value = 1
+        for r in NARROW_ROWS[1:]:
+            rows = f.select(f.cmp("sge", f.sub("%rows", i.index), r), r, rows)
+        i.step = rows = f.select(full, even, rows)
+        f.call("void", "tile", ("ptr", i.carried[0]), ("ptr", "%b"), ("ptr", i.carried[1]), ("ptr", "%d"), ("i64", rows), ("i64", "%full"))
+        f.set_word("%d", AHEAD, 0)
+        i.next = [f.gep(i.carried[0], f.mul(rows, a_row)), f.gep(i.carried[1], f.mul(rows, c_row))]
     f.ret()
     f.end()
 
 
-def set_rows(f: Function, form: Form, descriptor: str, rows: Value) -> None:
-    """Splits rows > 0 evenly into tiles: `LARGER` tiles of SMALL + 1 rows come first."""
-    tiles = f.ceil_div(rows, form.rows)
-    small = f.div(rows, tiles)
-    f.set_word(descriptor, TILES, tiles)
-    f.set_word(descriptor, SMALL, small)
-    f.set_word(descriptor, LARGER, f.sub(rows, f.mul(small, tiles)))
-
-
-def panel_width(f: Function, form: Form, vectors: Value, wide: Value) -> Value:
-    """Vectors of the next panel where `vectors` are left: `wide` while they last, then a power of two up to form.vectors."""
-    width: Value = 1
-    for v in (2, 4):
-        if v <= form.vectors:
-            width = f.select(f.cmp("sge", vectors, v), v, width)
-    return f.select(f.cmp("sge", vectors, wide), wide, width)
-
-
-def wide_for(f: Function, form: Form, rows: Value) -> str:
-    """The `wide` of panel_width for this number of rows in all."""
-    result: Value = 1 << 40
-    for r, v in form.wide.items():
-        if v > form.vectors:
-            result = f.select(f.cmp("eq", rows, r), v, result)
-    return str(result)
-
-
-def _define_tile(module: Module, form: Form, rows: int, vectors: int, indirect: bool) -> None:
-    f = Function(module, f"tile{rows}_{vectors}", [("ptr", "a"), ("ptr", "b"), ("ptr", "c"), ("ptr", "d")])
-    a_row, a_column, b_row, c_row, depth, rest = (f.word("%d", w) for w in (A_ROW, A_COLUMN, B_ROW, C_ROW, DEPTH, REST))
-    a_offsets = [f.mul(a_row, i) for i in range(rows)]
-    offsets = f(f"inttoptr i64 {b_row} to ptr") if indirect else ""
-    masks = [""] * (vectors - 1) + [form.mask(f, rest) if form.masked else ""]
-    with f.loop(0, depth, carried=[("ptr", "%a"), ("ptr", "%b"), *((form.vector, "zeroinitializer"),) * (rows * vectors)]) as k:
-        a, b, *sums = k.carried
-        line = f.gep("%b", f.load("i64", f.gep(offsets, f.mul(k.index, 8)))) if indirect else b
-        columns = [form.load(f, f.gep(line, v * form.lanes * form.item), masks[v]) for v in range(vectors)]
+def _define_tile(module: Module, form: Form, name: str, rows: int, vectors: int) -> None:
+    f = Function(module, name, [("ptr", "a"), ("ptr", "b"), ("ptr", "c"), ("ptr", "d")])
+    a_row, a_column, b_row, c_row, depth = (f.word("%d", w) for w in (A_ROW, A_COLUMN, B_ROW, C_ROW, DEPTH))
+    offsets = [f.mul(a_row, i) for i in range(rows)]
+    t = form.wide(vectors)
+    mask = f.load(f"<{form.lanes * vectors} x i1>", f.gep("%d", 8 * MASK)) if form.masked else ""
+    given = f.load("ptr", f.gep("%d", 8 * INIT))
+    own = f(f"icmp eq ptr {given}, null")
+    first, step = f.select(own, "%c", given, "ptr"), f.select(own, c_row, f.word("%d", INIT_ROW))
+    sums = [form.load(f, f.gep(first, f.mul(step, i)), mask, vectors) for i in range(rows)]
+    ahead = f.gep("%b", f.word("%d", AHEAD)) if rows >= PREFETCHING and vectors > 1 else ""
+    with f.loop(0, depth, carried=[("ptr", "%a"), ("ptr", "%b"), *((t, s) for s in sums), *([("ptr", ahead)] if ahead else [])]) as k:
+        a, b, *sums = k.carried[:2 + rows]
+        columns = form.load(f, b, mask, vectors)
         for i in range(rows):
-            one = f.splat(form.element, form.lanes, f.load(form.element, f.gep(a, a_offsets[i]), form.item))
-            for v in range(vectors):
-                sums[i * vectors + v] = form.multiply_add(f, one, columns[v], sums[i * vectors + v])
-        k.next = [f.gep(a, a_column), b if indirect else f.gep(b, b_row), *sums]
-    row = "%c"
+            one = f.splat(form.element, form.lanes * vectors, f.load(form.element, f.gep(a, offsets[i]), form.item))
+            sums[i] = form.multiply_add(f, one, columns, sums[i], vectors)
+        k.next = [f.gep(a, a_column), f.gep(b, b_row), *sums]
+        if ahead:
+            ahead = k.carried[-1]
+            for at in range(0, vectors * form.lanes * form.item, 64):
+                f.intrinsic("llvm.prefetch.p0", "void", ("ptr", f.gep(ahead, at)), ("i32", 0), ("i32", 3), ("i32", 1))
+            k.next.append(f.gep(ahead, b_row))
     for i in range(rows):
-        row = f.gep(row, c_row) if i else row
-        for v in range(vectors):
-            form.store(f, k.carried[2 + i * vectors + v], f.gep(row, v * form.lanes * form.item), masks[v])
+        form.store(f, k.carried[2 + i], f.gep("%c", f.mul(c_row, i)), mask, vectors)
     f.ret()
     f.end()
+
+
+def set_mask(f: Function, form: Form, descriptor: str, columns: Value) -> None:
+    """The panel's first `columns` columns, at least 1, are used."""
+    if not form.masked:
+        return
+    for w in range(form.mask_words):
+        count = f.max(f.min(f.sub(columns, 64 * w), 64), 0)
+        bits = f.arith("lshr", -1, f.arith("and", f.sub(64, count), 63))
+        f.set_word(descriptor, MASK + w, f.select(f.cmp("eq", count, 0), 0, bits))
 
 
 @dataclass(frozen=True)
 class Run:
-    """Some neighbouring elements: a vector, a part of one, or a single element."""
+    """Some neighbouring elements: vectors, a part of them, or a single element."""
 
     f: Function
     form: Form
-    single: bool = False
+    vectors: int = 0
     mask: str = ""
 
+    @property
+    def single(self) -> bool:
+        return not self.vectors
+
+    @property
+    def type(self) -> str:
+        return self.form.wide(self.vectors) if self.vectors else self.form.element
+
+    def read(self, pointer: str) -> str:
+        return self.form.read(self.f, pointer, self.mask, self.vectors) if self.vectors else self.form.read_one(self.f, pointer)
+
     def load(self, pointer: str) -> str:
-        return self.f.load(self.form.element, pointer, self.form.item) if self.single else self.form.load(self.f, pointer, self.mask)
+        return self.form.load(self.f, pointer, self.mask, self.vectors) if self.vectors else self.f.load(self.form.element, pointer, self.form.item)
 
     def store(self, value: str, pointer: str) -> None:
-        if self.single:
-            self.f.store(self.form.element, value, pointer, self.form.item)
+        if self.vectors:
+            self.form.store(self.f, value, pointer, self.mask, self.vectors)
         else:
-            self.form.store(self.f, value, pointer, self.mask)
+            self.f.store(self.form.element, value, pointer, self.form.item)
 
-    def add(self, a: str, b: str) -> str:
-        return self.form.add(self.f, a, b, not self.single)
+    def write(self, value: str, pointer: str) -> None:
+        """Of one vector or element."""
+        if self.vectors:
+            self.form.write(self.f, value, pointer, self.mask)
+        else:
+            self.form.write_one(self.f, value, pointer)
 
-    def splat(self, scalar: str) -> str:
-        return scalar if self.single else self.f.splat(self.form.element, self.form.lanes, scalar)
+    def multiply_add(self, a: str, b: str, c: str) -> str:
+        return self.form.multiply_add(self.f, a, b, c, self.vectors)
+
+    def zero_if(self, condition: str, value: str) -> str:
+        zero = "zeroinitializer" if self.vectors else "0.0" if self.form.floating else "0"
+        return self.f.select(condition, zero, value, self.type)
 
 
-def stream(f: Function, form: Form, count: Value, body: Callable[[Value, Run], None]) -> None:
-    """Calls body(byte offset, run) for whole vectors, then for what is left of `count` neighbouring elements."""
-    whole = f.mul(f.div(count, form.lanes), form.lanes)
-    with f.loop(0, whole, form.lanes) as j:
-        body(f.mul(j.index, form.item), Run(f, form))
+def stream(f: Function, form: Form, count: Value, body: Callable[[Value, Run], None], vectors: int = 1) -> None:
+    """Calls body(first element, run) for all of `count` neighbouring elements, so many vectors at a time."""
+    step = form.lanes * vectors
     if form.masked:
-        with f.when(f.cmp("slt", whole, count)):
-            body(f.mul(whole, form.item), Run(f, form, mask=form.mask(f, f.sub(count, whole))))
-    else:
-        with f.loop(whole, count) as j:
-            body(f.mul(j.index, form.item), Run(f, form, single=True))
-
-
-# Packing: a panel of B, K rows of `width` columns (whole vectors), becomes rows that lie one after the other.
-
-def _define_pack(module: Module, name: str, write: Callable[[Function], None]) -> None:
-    """name(to, from, row stride, column stride, K, columns, width). Columns from `columns` to `width` hold zeros or anything: their sums are not stored."""
-    f = Function(module, name, [("ptr", "to"), ("ptr", "from"), ("i64", "row"), ("i64", "column"), ("i64", "depth"), ("i64", "columns"), ("i64", "width")])
-    write(f)
-    f.ret()
-    f.end()
-
-
-def define_packs(module: Module, form: Form) -> None:
-    """Defines pack_rows (unit column stride), pack_columns (unit row stride: a transposed B) and pack_any.
-
-    pack_columns may write K rounded up to whole vectors."""
-    item, lanes = form.item, form.lanes
-
-    def rows(f: Function) -> None:
-        size = f.mul("%width", item)
-        with f.loop(0, "%depth", carried=[("ptr", "%to"), ("ptr", "%from")]) as k:
-            to, source = k.carried
-            stream(f, form, "%columns", lambda at, run: run.store(run.load(f.gep(source, at)), f.gep(to, at)))
-            k.next = [f.gep(to, size), f.gep(source, "%row")]
-
-    def anything(f: Function) -> None:
-        size = f.mul("%width", item)
-        with f.loop(0, "%columns", carried=[("ptr", "%to"), ("ptr", "%from")]) as j:
-            with f.loop(0, "%depth", carried=[("ptr", j.carried[0]), ("ptr", j.carried[1])]) as k:
-                f.store(form.element, f.load(form.element, k.carried[1], item), k.carried[0], item)
-                k.next = [f.gep(k.carried[0], size), f.gep(k.carried[1], "%row")]
-            j.next = [f.gep(j.carried[0], item), f.gep(j.carried[1], "%column")]
-
-    def columns(f: Function) -> None:
-        size = f.mul("%width", item)
-        highest = f.sub("%columns", 1)
-        group = min(32, form.target.vector_bytes) // item
-        whole = "%depth" if form.masked else f.mul(f.div("%depth", lanes), lanes)
-        with f.loop(0, "%width", group) as j:
-            lines = [f.gep("%from", f.mul(f.min(f.add(j.index, i), highest), "%column")) for i in range(group)]
-            with f.loop(0, whole, lanes, carried=[("ptr", f.gep("%to", f.mul(j.index, item)))]) as k:
-                offset = f.mul(k.index, item)
-                mask = form.mask(f, f.sub("%depth", k.index)) if form.masked else ""
-                v = _transpose(f, form, [form.load(f, f.gep(p, offset), mask) for p in lines])
-                to = k.carried[0]
-                for i in range(lanes):
-                    block = i // group * group
-                    piece = f.shuffle(form.element, lanes, v[i % group], "poison", range(block, block + group))
-                    f.store(f"<{group} x {form.element}>", piece, to, item)
-                    to = f.gep(to, size)
-                k.next = [to]
-        if not form.masked:
-            f.call("void", "pack_any", ("ptr", f.gep("%to", f.mul(whole, size))), ("ptr", f.gep("%from", f.mul(whole, "%row"))), ("i64", "%row"),
-                   ("i64", "%column"), ("i64", f.sub("%depth", whole)), ("i64", "%columns"), ("i64", "%width"))
-
-    _define_pack(module, "pack_rows", rows)
-    _define_pack(module, "pack_any", anything)
-    if item >= 4:
-        _define_pack(module, "pack_columns", columns)
-
-
-def _transpose(f: Function, form: Form, v: list[str]) -> list[str]:
-    """Transposes g x g blocks along g vectors: at distance s = 1, 2, ... the two off-diagonal s x s blocks change places."""
-    n = form.lanes
-    s = 1
-    while s < len(v):
-        low = [n + i - s if i & s else i for i in range(n)]
-        high = [n + i if i & s else i + s for i in range(n)]
-        v = [f.shuffle(form.element, n, v[i & ~s], v[i | s], high if i & s else low) for i in range(len(v))]
-        s *= 2
-    return v
+        with f.loop(0, count, step) as j:
+            body(j.index, Run(f, form, vectors, form.mask(f, f.sub(count, j.index), vectors)))
+        return
+    whole = f.mul(f.div(count, step), step)
+    with f.loop(0, whole, step) as j:
+        body(j.index, Run(f, form, vectors))
+    with f.loop(whole, count) as j:
+        body(j.index, Run(f, form))

@@ -127,6 +127,63 @@ def test_depthwise(target: Target) -> None:
 
 
 @targets
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
+def test_depthwise_of_any_kernel(target: Target, dtype: str) -> None:
+    rng = np.random.default_rng(9)
+    kinds = (
+        ((3, 3), ConvAttrs(padding=(1, 1, 1, 1), groups=3)),
+        ((3, 3), ConvAttrs(stride=(2, 2), padding=(1, 1, 1, 1), groups=3)),
+        ((3, 3), ConvAttrs(stride=(1, 2), padding=(0, 2, 3, 0), groups=3)),
+        ((3, 3), ConvAttrs(padding=(2, 2, 2, 2), dilation=(2, 2), groups=3)),
+        ((5, 5), ConvAttrs(padding="same", groups=3)),
+        ((4, 2), ConvAttrs(padding="same", groups=3)),
+        ((5, 2), ConvAttrs(stride=(2, 2), padding=(2, 1, 0, 1), dilation=(1, 3), groups=3)),
+        ((2, 2), ConvAttrs(stride=(3, 3), groups=3)),
+    )
+    for kernel, attrs in kinds if dtype == "float32" else kinds[:2]:
+        for size in ((7, 7), (6, 12), (14, 9), (11, 37), (6, 300)):
+            x, w = h.values(rng, (2, 3, *size), dtype), h.values(rng, (3, 1, *kernel), dtype)
+            check(target, x, w, h.values(rng, (3,), dtype), attrs)
+            check(target, h.layout(rng, x.shape, dtype, "slice"), w.transpose(0, 1, 3, 2) if kernel == (3, 3) else w, None, attrs, "slice")
+
+
+@targets
+def test_depthwise_in_parts_and_within_its_operands(target: Target) -> None:
+    rng = np.random.default_rng(10)
+    for attrs in (ConvAttrs(padding=(1, 1, 1, 1), groups=3), ConvAttrs(stride=(2, 2), padding=(1, 1, 1, 1), groups=3)):
+        for size in ((7, 7), (18, 33), (5, 300)):
+            x, w, bias = h.guarded(h.values(rng, (2, 3, *size), "float32")), h.guarded(h.values(rng, (3, 1, 3, 3), "float32")), h.values(rng, (3,), "float32")
+            whole = h.guarded(np.empty(reference(x, w, bias, attrs).shape, np.float32))
+            convolve(target, x, w, bias, attrs, whole)
+            units = conv.units(2, 3, 3, *whole.shape[2:])
+            part = np.full_like(whole, np.nan)
+            for lo, hi in itertools.pairwise(sorted({0, units, *(int(n) for n in rng.integers(0, units + 1, 4))})):
+                convolve(target, x, w, bias, attrs, part, lo, hi)
+            np.testing.assert_array_equal(part, whole)
+
+
+@targets
+def test_wide_rows_are_cut(target: Target) -> None:
+    rng = np.random.default_rng(11)
+    for attrs in (ConvAttrs(), ConvAttrs(padding=(0, 0, 2, 1)), ConvAttrs(stride=(1, 2), padding=(0, 0, 1, 1), dilation=(1, 3))):
+        for outputs, channels in ((2, 3), (40, 5)):
+            x, w = h.values(rng, (2, channels, 1, 1001), "float32"), h.values(rng, (outputs, channels, 1, 3), "float32")
+            check(target, x, w, h.values(rng, (outputs,), "float32"), attrs)
+
+
+@targets
+def test_channels_last_both_ways(target: Target) -> None:
+    rng = np.random.default_rng(12)
+    for attrs in (ConvAttrs(), ConvAttrs(padding=(1, 1, 1, 1)), ConvAttrs(stride=(2, 2), padding=(1, 1, 1, 1))):
+        x = h.values(rng, (2, 19, 21, 20), "float32").transpose(0, 3, 1, 2)
+        w = h.values(rng, (35, 20, 3, 3), "float32")
+        exact = reference(x.astype(float), w.astype(float), None, attrs)
+        out = np.empty((2, *exact.shape[2:], 35), np.float32).transpose(0, 3, 1, 2)
+        convolve(target, x, w, None, attrs, out)
+        np.testing.assert_allclose(out, exact, rtol=1e-4, atol=1e-4)
+
+
+@targets
 @pytest.mark.parametrize("dtype", ["float64", "int32"])
 def test_other_dtypes(target: Target, dtype: str) -> None:
     rng = np.random.default_rng(3)
@@ -140,6 +197,28 @@ def test_channels_last_view(target: Target) -> None:
     x, w = h.values(rng, (2, 20, 22, 5), "float32").transpose(0, 3, 1, 2), h.values(rng, (3, 3, 5, 7), "float32").transpose(3, 2, 0, 1)
     for attrs in ATTRS[:3]:
         check(target, x, w, None, attrs)
+
+
+def test_parts_of_a_large_input_make_the_whole() -> None:
+    target, rng = h.TARGETS[0], np.random.default_rng(14)
+    for kernel, attrs in ((1, ConvAttrs(stride=(2, 2))), (3, ConvAttrs(padding=(1, 1, 1, 1)))):
+        x, w = h.values(rng, (2, 32, 70, 69), "float32"), h.values(rng, (70, 32, kernel, kernel), "float32")
+        assert x.nbytes > max(conv.LARGE, w.nbytes)
+        whole = np.empty(reference(x, w, None, attrs).shape, np.float32)
+        convolve(target, x, w, None, attrs, whole)
+        np.testing.assert_allclose(whole, reference(x, w, None, attrs), rtol=1e-3, atol=1e-3)
+        units, part = conv.units(2, 70, 1, *whole.shape[2:]), np.full_like(whole, np.nan)
+        for lo, hi in itertools.pairwise(sorted({0, 1, 2, units, *(int(n) for n in rng.integers(0, units + 1, 6))})):
+            convolve(target, x, w, None, attrs, part, lo, hi)
+        np.testing.assert_array_equal(part, whole)
+
+
+@targets
+def test_images_that_share_a_block(target: Target) -> None:
+    rng = np.random.default_rng(13)
+    for height, width in itertools.product((4, 7, 8), range(3, 14)):
+        attrs = ConvAttrs(padding=(0, 1, 0, 1))
+        check(target, h.values(rng, (3, 4, height, width), "float32"), h.values(rng, (20, 4, 2, 2), "float32"), None, attrs)
 
 
 @targets
@@ -173,7 +252,7 @@ def test_parts_are_disjoint_and_make_the_same_bits_as_the_whole(target: Target) 
         whole = np.empty(reference(x, w, bias, attrs).shape, np.float32)
         convolve(target, x, w, bias, attrs, whole)
         written = np.zeros(whole.shape, int)
-        units = conv.units(2, attrs.groups, whole.shape[2])
+        units = conv.units(2, 6, attrs.groups, *whole.shape[2:])
         cuts = sorted({0, units, *(int(n) for n in rng.integers(0, units + 1, 5))})
         for lo, hi in itertools.pairwise(cuts):
             part = np.full_like(whole, np.nan)

@@ -44,7 +44,7 @@ def test_samples_of_the_op(name: str) -> None:
     op = OPS[name]
     rng = np.random.default_rng(0)
     tried = 0
-    for dtype in ("float32", "float64", "int32", "int64"):
+    for dtype in ("float32", "float64", "int32", "int64", "bool"):
         if dtype not in op.domain:
             continue
         for operands, attrs in op.samples(rng, dtype):
@@ -69,7 +69,9 @@ def test_what_has_no_kernel_is_refused() -> None:
     for name, dtypes, ranks, attrs in (
         ("sort", ("float32", "float32"), (1, 1), {}),
         ("matmul", ("float32", "float64", "float64"), (2, 2, 2), {}),
-        ("matmul", ("float16",) * 3, (2, 2, 2), {}),
+        ("matmul", ("complex64",) * 3, (2, 2, 2), {}),
+        ("matmul_packed", ("float16",) * 3, (2, 1, 2), {}),
+        ("matmul_packed", ("float32",) * 3, (2, 2, 2), {}),
         ("matmul", ("float32",) * 3, (0, 2, 2), {}),
         ("conv2d", ("float32",) * 3, (3, 4, 4), {}),
         ("conv2d", ("float32",) * 3, (4, 4, 4), {"stride": ("a", 1)}),

@@ -26,7 +26,7 @@ def kernel(dtype: str, batch_rank: int, target: Target) -> object:
 
 def product(target: Target, a: np.ndarray, b: np.ndarray, c: np.ndarray, lo: int = 0, hi: int = -1) -> None:
     """c = a @ b by the kernel; a and b have c's batch dims (broadcast to them)."""
-    sizes = (*c.shape, a.shape[-1])
+    sizes = (*c.shape, a.shape[-1], 0)
     operands = h.operand_words(*((x, x.strides) for x in (a, b, c)))
     assert h.run(kernel(str(c.dtype), c.ndim - 2, target), operands, h.words(*sizes), lo, hi) == 0
 
@@ -143,7 +143,7 @@ def test_parts_are_disjoint_and_make_the_same_bits_as_the_whole(target: Target) 
         whole = np.empty((batch, a_shape[1], b_shape[2]), np.float32)
         product(target, a, b, whole)
         written = np.zeros(whole.shape, int)
-        units = matmul.units(batch, a_shape[1], b_shape[2])
+        units = matmul.units(batch, a_shape[1], b_shape[2], "float32", target)
         cuts = sorted({0, units, *(int(x) for x in rng.integers(0, units + 1, 3))})
         for lo, hi in itertools.pairwise(cuts):
             part = np.full_like(whole, np.nan)
@@ -172,13 +172,65 @@ def test_without_memory_it_says_so() -> None:
     operands = h.operand_words((a, a.strides), (b, b.strides), (c, c.strides))
     h.refuse[0] = True
     try:
-        assert h.run(function, operands, h.words(8, 8, 8)) == 2
+        assert h.run(function, operands, h.words(8, 8, 8, 0)) == 2
     finally:
         h.refuse[0] = False
 
 
+HALVES = [(t, d) for t in h.TARGETS for d in ("float16", "bfloat16") if d == "bfloat16" or t.vector_bytes >= 32]
+
+
+def as_bfloat16(x: np.ndarray) -> np.ndarray:
+    """The bits of float32 numbers that are bfloat16 numbers."""
+    assert not (x.view(np.uint32) & 0xFFFF).any()
+    return (x.view(np.uint32) >> 16).astype(np.uint16)
+
+
+@pytest.mark.parametrize(("target", "dtype"), HALVES)
+def test_halves_are_summed_as_float32(target: Target, dtype: str) -> None:
+    rng = np.random.default_rng(10)
+    call = h.compile_kernel(matmul.generate(dtype, 0, target), target)
+    for m, n, k in ((1, 70, 300), (2, 5, 17), (3, 130, 40), (4, 64, 64), (9, 33, 1100), (70, 50, 33), (300, 20, 5), (1, 1, 1), (5, 2, 40), (2, 3, 0)):
+        for turned in (False, True):
+            wide = [(rng.standard_normal(s).astype(np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32) for s in ((m, k), (n, k) if turned else (k, n))]
+            a, b = (as_bfloat16(x) if dtype == "bfloat16" else x.astype(np.float16) for x in wide)
+            x, y = (w if dtype == "bfloat16" else v.astype(np.float32) for w, v in zip(wide, (a, b), strict=True))
+            if turned:
+                b, y = b.T, y.T
+            exact = x.astype(np.float64) @ y.astype(np.float64)
+            c = np.zeros((m, n), a.dtype)
+            operands = h.operand_words(*((z, z.strides) for z in (a, b, c)))
+            assert h.run(call, operands, h.words(m, n, k, 0)) == 0
+            got = (c.astype(np.uint32) << 16).view(np.float32) if dtype == "bfloat16" else c.astype(np.float32)
+            half = 2.0 ** (-8 if dtype == "bfloat16" else -11)
+            assert (abs(got - exact) <= half * abs(exact) * 1.01 + 1e-5 * np.sqrt(k + 1) * 4 + 1e-7).all()
+
+
+@targets
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "float16"])
+def test_a_packed_operand_gives_the_same_product(target: Target, dtype: str) -> None:
+    if dtype == "float16" and target.vector_bytes < 32:
+        pytest.skip("no F16C")
+    rng = np.random.default_rng(11)
+    call = h.compile_kernel(matmul.generate(dtype, 0, target), target)
+    for m, n, k in ((1, 64, 9), (1, 100, 2100), (2, 17, 5), (3, 300, 40), (4, 1, 3), (7, 40, 1030), (250, 90, 20), (5, 2, 70), (3, 40, 0)):
+        a = h.values(rng, (m, k), dtype)
+        for pattern in ("plain", "transposed", "steps"):
+            b = h.layout(rng, (k, n), dtype, pattern)
+            panels = matmul.pack(b, target)
+            c = np.zeros((m, n), dtype)
+            operands = h.operand_words((a, a.strides), (panels, (0, 0)), (c, c.strides))
+            for lo, hi in ((0, 1), (1, matmul.units(1, m, n, dtype, target))):
+                assert h.run(call, operands, h.words(m, n, k, 1), lo, hi) == 0
+            if dtype.startswith("float"):
+                exact = a.astype(np.float64) @ b.astype(np.float64)
+                np.testing.assert_allclose(c, exact, rtol=2e-3 if dtype == "float16" else 1e-4, atol=1e-3 if dtype == "float16" else 1e-4)
+            else:
+                np.testing.assert_array_equal(c, a @ b)
+
+
 def test_other_dtypes_are_refused() -> None:
-    for dtype in ("float16", "complex64"):
+    for dtype in ("complex64", "complex128"):
         with pytest.raises(Unsupported, match=dtype):
             matmul.generate(dtype, 0, h.TARGETS[0])
 
