@@ -2,7 +2,7 @@
 
 What PyNative refuses (mixed dtypes of a matrix product, integers where a kernel takes floating point, ...) is not bound: the
 call runs in the interpreter, which raises MindSpore's own error. mindspore itself is not imported here. Importing this module
-registers these and those of mindspore_data_bindings.
+registers these and those of mindspore_data_bindings and mindspore_ordering.
 """
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bcvm.bytecode.dtypes import is_float
-from bcvm.frameworks import mindspore_data_bindings  # noqa: F401  (registers the other half)
+from bcvm.frameworks import mindspore_convolution_bindings, mindspore_data_bindings, mindspore_ordering  # noqa: F401  (register the rest)
 from bcvm.frameworks.mindspore_naming import MS, bind_primitive, floating, named, primitive, same_dtype
 from bcvm.ops.definition import binds
 from bcvm.ops.function_bindings import axes, const, dtype_name, flag, none, present, sequence, sizes
@@ -278,10 +278,10 @@ def _with_index(name: str) -> None:
         return b.tuple([b.op(name, x, axis=on, keepdims=keep), b.op("arg" + name, x, axis=on, keepdims=keep)])
 
     def method(b: Any, x: Any, *args: Any, **options: Any) -> Any:
-        """x.max() and x.max(axis=...) give values; x.max(dim) gives both."""
-        if args or "dim" in options:
+        """x.max(), x.max(axis=...) and x.max(axis, keepdims=...) give values; x.max(dim) gives both."""
+        if (args or "dim" in options) and "keepdims" not in options:
             return function(b, x, *args, **options)
-        axis, keepdims, _ = _options(b, (), options)
+        axis, keepdims, _ = _options(b, args, options)
         return b.op(name, x, axis=_all_axes(b, axis, b.rank(x)), keepdims=keepdims)
 
     def mint(b: Any, x: Any, *args: Any, **options: Any) -> Any:

@@ -1,59 +1,88 @@
-"""Two-dimensional convolution (cross-correlation) on NCHW, one kernel for all sizes and strides; no im2col.
+"""Two-dimensional convolution (cross-correlation) on any strides, one kernel for all sizes; no im2col.
 
 Operands x[B, C, H, W], w[O, C / groups, KH, KW], bias (if any; rank 4 with the byte stride at dim 1, the others 0), out[B, O, OH, OW];
-sizes = [B, C, H, W, O, KH, KW, OH, OW]. Units are rows of output: B * groups * OH, in this order (see `units`).
+sizes = [B, C, H, W, O, KH, KW, OH, OW]. Units: see `units`.
 
-A block of output rows is a matrix product: rows are output channels, columns are the block's pixels, the sum runs over (channel, kh, kw). The input rows of
-the block are copied with their padding, split into the phases of the stride, so that for each (channel, kh, kw) the pixels it meets lie one after the
-other at a fixed offset: the micro-kernels read B through a table of offsets. Output rows follow each other at the pitch of the copied rows; what
-lies between them is computed and dropped. Without padding and stride, dense images are read where they lie.
+A block of output pixels is a matrix product, whose sums run over k = (channel, kh, kw); the micro-kernels read it through tables of offsets. There are
+two ways:
+
+    by pixels    a row of the product is an output channel, its columns are neighbouring pixels of one output row. The weights stay where they lie.
+    by outputs   a row of the product is a pixel, its columns are output channels. The weights are transposed block by block, the sums are transposed back:
+                 dear for few channels or few pixels, but no vector is ever half empty where rows of the image end, and strides cost nothing.
+
+Which way is decided by the sizes; each sum is added up in the same order either way, so no partition of the units changes a bit. Where there is padding, the
+block's input rows are copied with it, else they are read in place.
 """
 from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Literal
 
 from ...errors import Unsupported
 from ..region import KernelSource
 from ..target import Target
+from . import conv_depthwise as depthwise
 from .builder import DONE, KERNEL_PARAMS, Function, Module, Value
-from .conv_tiles import A_COLUMN, A_ROW, B_ROW, C_ROW, DEPTH, DESC_WORDS, REST, Form, define_tiles, panel_width, set_rows, stream, wide_for
+from .conv_tiles import (
+    BIAS_ROW,
+    C_ROW,
+    COLUMNS,
+    DEPTH,
+    DESC_WORDS,
+    FETCH,
+    FETCH_TILE,
+    FETCH_TILES,
+    OUTPUTS,
+    REST,
+    RESUME,
+    ROWS,
+    STEP_BYTES,
+    STEPS,
+    ConvAttrs,
+    Form,
+    define_pack,
+    define_strip,
+    define_turn,
+    pad_before,
+    stream,
+)
 
-PIXELS = 512    # about so many pixels make a block
+__all__ = ["COLUMNS", "OUTPUTS", "ROWS", "ConvAttrs", "generate", "units"]
+
+PIXELS = 768        # about so many pixels make a block
+LARGE = 1 << 20     # bytes of input that do not stay in L2
+DEPTH_BLOCK = 384   # so many k are done before the next ones: transposed weights of this depth stay in L2
 
 
-@dataclass(frozen=True)
-class ConvAttrs:
-    """stride (rows, columns), padding (top, bottom, left, right) or "same" (half of the kernel's reach, the odd one behind), dilation (rows, columns), groups."""
-
-    stride: tuple[int, int] = (1, 1)
-    padding: tuple[int, int, int, int] | Literal["same"] = (0, 0, 0, 0)
-    dilation: tuple[int, int] = (1, 1)
-    groups: int = 1
-
-
-def units(batch: int, groups: int, output_rows: int) -> int:
-    """The number of units."""
-    return batch * groups * output_rows
+def units(batch: int, outputs: int, groups: int, output_rows: int, output_columns: int) -> int:
+    """The number of units: (groups, or blocks of outputs where there is one group) * batch * blocks of rows * blocks of columns."""
+    return (groups if groups > 1 else -(-outputs // OUTPUTS)) * batch * -(-output_rows // ROWS) * -(-output_columns // COLUMNS)
 
 
 def generate(dtype: str, attrs: ConvAttrs, has_bias: bool, target: Target) -> KernelSource:
     """All operands have dtype: float32, float64 or an integer (wrapping). Raises Unsupported for others."""
-    pads = () if attrs.padding == "same" else attrs.padding
-    if min(*attrs.stride, *attrs.dilation, attrs.groups) < 1 or min(pads, default=0) < 0:
-        raise Unsupported(f"conv2d with stride {attrs.stride}, dilation {attrs.dilation}, groups {attrs.groups}, padding {attrs.padding}")
+    pads = (attrs.padding,) if isinstance(attrs.padding, str) else attrs.padding
     form = Form(dtype, target)
     module = Module()
-    define_tiles(module, form, indirect=True)
-    _define_pad_row(module, form)
-    _define_finish(module, form)
-    _define_weights(module, form)
-    _define_offsets(module, form, attrs)
-    _define_image(module, form, attrs)
-    numbers = "_".join(str(n) for n in (*attrs.stride, *(pads or ["same"]), *attrs.dilation, attrs.groups))
+    numbers = "_".join(str(n) for n in (*attrs.stride, *pads, *attrs.dilation, attrs.groups))
     name = f"conv2d_{dtype}_{numbers}{'_bias' if has_bias else ''}"
-    _define_kernel(module, form, name, attrs, has_bias)
+    define(module, form, name, attrs, has_bias)
     return module.source(name, target)
+
+
+def define(module: Module, form: Form, name: str, attrs: ConvAttrs, has_bias: bool, public: bool = True) -> None:
+    """Defines the kernel and all that it calls."""
+    pads = () if isinstance(attrs.padding, str) else attrs.padding
+    if min(*attrs.stride, *attrs.dilation, attrs.groups) < 1 or min(pads, default=0) < 0:
+        raise Unsupported(f"conv2d with stride {attrs.stride}, dilation {attrs.dilation}, groups {attrs.groups}, padding {attrs.padding}")
+    define_strip(module, form)
+    define_turn(module, form)
+    define_pack(module, form)
+    _define_pad_row(module, form)
+    _define_image(module, form)
+    _define_weights(module, form)
+    _define_steps(module, form, attrs)
+    _define_finish(module, form)
+    if depthwise.suits(form, attrs.stride, attrs.groups):
+        depthwise.define(module, form, attrs, has_bias)
+    _Kernel(Function(module, name, KERNEL_PARAMS, "i32", public=public), form, attrs, has_bias).write()
 
 
 def _define_pad_row(module: Module, form: Form) -> None:
@@ -79,25 +108,45 @@ def _define_pad_row(module: Module, form: Form) -> None:
     f.end()
 
 
-def _define_finish(module: Module, form: Form) -> None:
-    """finish(to, to_row, to_column, from, from_row, rows, columns, bias): to = from + bias, for one channel; in place too."""
-    f = Function(module, "finish", [("ptr", "to"), ("i64", "to_row"), ("i64", "to_column"), ("ptr", "from"), ("i64", "from_row"), ("i64", "rows"),
-                                    ("i64", "columns"), (form.element, "bias")])
-    e, item = form.element, form.item
-    with f.loop(0, "%rows", carried=[("ptr", "%to"), ("ptr", "%from")]) as r:
-        to, source = r.carried
+def _define_image(module: Module, form: Form) -> None:
+    """image(to, from, ...): padded input rows as planes [channel][line][phase][pitch], `plane` and `line` bytes apart.
 
-        def dense() -> None:
-            stream(f, form, "%columns", lambda at, run: run.store(run.add(run.load(f.gep(source, at)), run.splat("%bias")), f.gep(to, at)))
+    top: the row of the input that the first line is; left: columns of padding. Phase p of a line holds the columns p, p + step, p + 2 step, ... of the
+    padded row. A vector past the end may be written."""
+    names = ("plane", "line", "channels", "height", "width", "channel", "row", "column", "top", "left", "phases", "step", "lines", "pitch")
+    f = Function(module, "image", [("ptr", "to"), ("ptr", "from"), *(("i64", n) for n in names)])
+    item = form.item
+    with f.loop(0, "%phases") as p:
+        shift = f.sub("%left", p.index)
+        first = f.min(f.ceil_div(f.max(shift, 0), "%step"), "%pitch")
+        last = f.max(f.min(f.ceil_div(f.max(f.add("%width", shift), 0), "%step"), "%pitch"), first)
+        offset = f.mul(f.sub(f.mul(first, "%step"), shift), "%column")
+        step = f.mul("%column", "%step")
+        here = f.mul(p.index, f.mul("%pitch", item))
+        narrow = f.both(f.cmp("eq", step, item), f.cmp("sle", "%pitch", form.lanes)) if form.masked else "false"
+        # Where a line is one vector, its mask fills in the padding, and what it writes too far is written over by the next line.
+        inside = f(f"xor <{form.lanes} x i1> {form.mask(f, last)}, {form.mask(f, first)}") if form.masked else ""
+        with f.loop(0, "%channels", carried=[("ptr", f.gep("%to", here)), ("ptr", f.gep("%from", offset))]) as c:
+            with f.loop(0, "%lines", carried=[("ptr", c.carried[0])]) as q:
+                at = f.add("%top", q.index)
+                exists = f.both(f.cmp("sge", at, 0), f.cmp("slt", at, "%height"))
+                source = f.gep(c.carried[1], f.mul(at, "%row"))
 
-        def spread() -> None:
-            with f.loop(0, "%columns", carried=[("ptr", to)]) as j:
-                value = form.add(f, f.load(e, f.gep(source, f.mul(j.index, item)), item), "%bias", vector=False)
-                f.store(e, value, j.carried[0], item)
-                j.next = [f.gep(j.carried[0], "%to_column")]
+                def whole(to: str = q.carried[0], source: str = source, exists: str = exists) -> None:
+                    start = f.gep(source, f.sub(0, f.mul(first, item)))
+                    mask = f.select(exists, inside, "zeroinitializer", f"<{form.lanes} x i1>")
+                    form.store(f, form.load(f, start, mask), to)
 
-        f.choose(f.cmp("eq", "%to_column", item), dense, spread)
-        r.next = [f.gep(to, "%to_row"), f.gep(source, "%from_row")]
+                def any_row(to: str = q.carried[0], source: str = source, exists: str = exists) -> None:
+                    end = f.select(exists, last, first)
+                    f.call("void", "pad_row", ("ptr", to), ("ptr", source), ("i64", step), ("i64", first), ("i64", end), ("i64", "%pitch"))
+
+                if form.masked:
+                    f.choose(narrow, whole, any_row)
+                else:
+                    any_row()
+                q.next = [f.gep(q.carried[0], "%line")]
+            c.next = [f.gep(c.carried[0], "%plane"), f.gep(c.carried[1], "%channel")]
     f.ret()
     f.end()
 
@@ -124,52 +173,65 @@ def _define_weights(module: Module, form: Form) -> None:
     f.end()
 
 
-def _define_offsets(module: Module, form: Form, attrs: ConvAttrs) -> None:
-    """offsets(to, channels, KH, KW, channel, phase_h, phase_w, row): the byte offset of the first pixel that each (channel, kh, kw) meets."""
-    f = Function(module, "offsets", [("ptr", "to"), *(("i64", n) for n in ("channels", "kh", "kw", "channel", "phase_h", "phase_w", "row"))])
-    (sh, sw), (dh, dw) = attrs.stride, attrs.dilation
-    with f.loop(0, "%channels", carried=[("ptr", "%to")]) as c:
-        with f.loop(0, "%kh", carried=[("ptr", c.carried[0])]) as i:
-            down = f.mul(i.index, dh)
-            line = f.add(f.add(f.mul(c.index, "%channel"), f.mul(f.div(down, sh), "%row")), f.mul(f.rem(down, sh), "%phase_h"))
-            with f.loop(0, "%kw", carried=[("ptr", i.carried[0])]) as j:
+def _define_steps(module: Module, form: Form, attrs: ConvAttrs) -> None:
+    """steps(to, channels, KH, KW, channel, row, pixel, phase, step, weight, flip): for each (channel, kh, kw) the byte offsets of a pixel and,
+    `weight` bytes apart, of the weights; the weights first if flip."""
+    names = ("channels", "kh", "kw", "channel", "row", "pixel", "phase", "step", "weight", "flip")
+    f = Function(module, "steps", [("ptr", "to"), *(("i64", n) for n in names)])
+    dh, dw = attrs.dilation
+    here, there = f.mul("%flip", 8), f.sub(8, f.mul("%flip", 8))
+    with f.loop(0, "%channels", carried=[("ptr", "%to"), ("i64", "0")]) as c:
+        with f.loop(0, "%kh", carried=[("ptr", c.carried[0]), ("i64", c.carried[1])]) as i:
+            line = f.add(f.mul(c.index, "%channel"), f.mul(f.mul(i.index, dh), "%row"))
+            with f.loop(0, "%kw", carried=[("ptr", i.carried[0]), ("i64", i.carried[1])]) as j:
+                to, weight = j.carried
                 right = f.mul(j.index, dw)
-                at = f.add(f.add(line, f.mul(f.div(right, sw), form.item)), f.mul(f.rem(right, sw), "%phase_w"))
-                f.store("i64", at, j.carried[0])
-                j.next = [f.gep(j.carried[0], 8)]
-            i.next = [j.carried[0]]
-        c.next = [i.carried[0]]
+                turns = f.div(right, "%step")
+                at = f.add(f.add(line, f.mul(turns, "%pixel")), f.mul(f.sub(right, f.mul(turns, "%step")), "%phase"))
+                f.store("i64", at, f.gep(to, here))
+                f.store("i64", weight, f.gep(to, there))
+                j.next = [f.gep(to, STEP_BYTES), str(f.add(weight, "%weight"))]
+            i.next = [*j.carried]
+        c.next = [*i.carried]
     f.ret()
     f.end()
 
 
-def _define_image(module: Module, form: Form, attrs: ConvAttrs) -> None:
-    """image(to, from, sizes): the padded input rows of a block as planes [channel][phase_h][phase_w][lines][pitch].
+def _define_finish(module: Module, form: Form) -> None:
+    """finish(to, channel, row, column, from, from_row, rows, columns, outputs, bias): sums [rows * columns][outputs] plus bias to where they belong."""
+    f = Function(module, "finish", [("ptr", "to"), *(("i64", n) for n in ("channel", "row", "column")), ("ptr", "from"),
+                                    *(("i64", n) for n in ("from_row", "rows", "columns", "outputs")), ("ptr", "bias")])
+    e, item = form.element, form.item
 
-    top: the row of the input that the block's first padded row is; left: columns of padding; lines: rows to fill of the `space` rows of a plane."""
-    names = ("channels", "height", "width", "channel", "row", "column", "top", "left", "phases_h", "phases_w", "lines", "space", "pitch")
-    f = Function(module, "image", [("ptr", "to"), ("ptr", "from"), *(("i64", n) for n in names)])
-    (sh, sw), item = attrs.stride, form.item
-    row_size = f.mul("%pitch", item)
-    plane = f.mul("%space", row_size)
-    with f.loop(0, "%channels", carried=[("ptr", "%to"), ("ptr", "%from")]) as c:
-        with f.loop(0, "%phases_h", carried=[("ptr", c.carried[0])]) as ph:
-            with f.loop(0, "%phases_w", carried=[("ptr", ph.carried[0])]) as pw:
-                # Pixel j of a line is column j * sw + pw - left of the input.
-                shift = f.sub("%left", pw.index)
-                first = f.min(f.select(f.cmp("sgt", shift, 0), f.ceil_div(f.max(shift, 0), sw), 0), "%pitch")
-                last = f.max(f.min(f.ceil_div(f.max(f.add("%width", shift), 0), sw), "%pitch"), first)
-                start = f.gep(c.carried[1], f.mul(f.sub(f.mul(first, sw), shift), "%column"))
-                step = f.mul("%column", sw)
-                with f.loop(0, "%lines", carried=[("ptr", pw.carried[0])]) as q:
-                    line = f.add(f.add("%top", f.mul(q.index, sh)), ph.index)
-                    inside = f.both(f.cmp("sge", line, 0), f.cmp("slt", line, "%height"))
-                    f.call("void", "pad_row", ("ptr", q.carried[0]), ("ptr", f.gep(start, f.mul(line, "%row"))), ("i64", step), ("i64", first),
-                           ("i64", f.select(inside, last, first)), ("i64", "%pitch"))
-                    q.next = [f.gep(q.carried[0], row_size)]
-                pw.next = [f.gep(pw.carried[0], plane)]
-            ph.next = [pw.carried[0]]
-        c.next = [ph.carried[0], f.gep(c.carried[1], "%channel")]
+    def dense() -> None:
+        flat = f.either(f.cmp("eq", "%row", f.mul("%columns", item)), f.cmp("eq", "%rows", 1))
+        rows, columns = f.select(flat, 1, "%rows"), f.select(flat, f.mul("%rows", "%columns"), "%columns")
+        with f.loop(0, rows, carried=[("ptr", "%to"), ("ptr", "%from")]) as r:
+            to, source = r.carried
+            f.call("void", "turn", ("ptr", to), ("i64", "%channel"), ("ptr", source), ("i64", "%from_row"), ("i64", columns), ("i64", "%outputs"),
+                   ("ptr", "%bias"))
+            r.next = [f.gep(to, "%row"), f.gep(source, f.mul(columns, "%from_row"))]
+
+    def spread() -> None:
+        with f.loop(0, "%rows", carried=[("ptr", "%to"), ("ptr", "%from")]) as r:
+            with f.loop(0, "%columns", carried=[("ptr", r.carried[0]), ("ptr", r.carried[1])]) as c:
+                to, source = c.carried
+
+                def last() -> None:
+                    stream(f, form, "%outputs", lambda at, run: run.store(run.add(run.load(f.gep(source, at)), run.load(f.gep("%bias", at))), f.gep(to, at)))
+
+                def single() -> None:
+                    with f.loop(0, "%outputs", carried=[("ptr", to)]) as o:
+                        at = f.mul(o.index, item)
+                        value = form.add(f, f.load(e, f.gep(source, at), item), f.load(e, f.gep("%bias", at), item), vector=False)
+                        f.store(e, value, o.carried[0], item)
+                        o.next = [f.gep(o.carried[0], "%channel")]
+
+                f.choose(f.cmp("eq", "%channel", item), last, single)
+                c.next = [f.gep(to, "%column"), f.gep(source, "%from_row")]
+            r.next = [f.gep(r.carried[0], "%row"), c.carried[1]]
+
+    f.choose(f.cmp("eq", "%column", item), dense, spread)
     f.ret()
     f.end()
 
@@ -185,103 +247,292 @@ def _dense(f: Function, item: int, sizes: list[Value], strides: list[Value]) -> 
     return fits
 
 
-def _define_kernel(module: Module, form: Form, name: str, attrs: ConvAttrs, has_bias: bool) -> None:
-    f = Function(module, name, KERNEL_PARAMS, "i32", public=True)
-    item = form.item
-    (sh, sw), (dh, dw) = attrs.stride, attrs.dilation
-    batch, channels, height, width, outputs, kh, kw, oh, ow = (f.word("%sizes", i) for i in range(9))
-    pointers = [f.load("ptr", f.gep("%operands", 40 * i)) for i in range(4 if has_bias else 3)]
-    strides: list[list[Value]] = [[f.word("%operands", 5 * i + 1 + j) for j in range(4)] for i in range(len(pointers))]
-    x, w, out = pointers[0], pointers[1], pointers[-1]
-    xs, ws, outs = strides[0], strides[1], strides[-1]
-    f.fail_if(f.cmp("eq", f.mul(f.mul(batch, outputs), f.mul(oh, ow)), 0), DONE)
+class _Kernel:
+    """Writes the kernel. Words that start with `per_` are those of a group."""
 
-    groups = attrs.groups
-    per_group, rows = f.div(channels, groups), f.div(outputs, groups)
-    depth = f.mul(per_group, f.mul(kh, kw))
-    reach_h, reach_w = f.max(f.mul(f.sub(kh, 1), dh), 0), f.max(f.mul(f.sub(kw, 1), dw), 0)
-    top, left = (f.div(reach_h, 2), f.div(reach_w, 2)) if attrs.padding == "same" else (attrs.padding[0], attrs.padding[2])
-    pitch = f.add(ow, f.div(reach_w, sw))
-    fits = [f.cmp("eq", xs[3], item), f.cmp("eq", xs[2], f.mul(pitch, item)), f.cmp("sge", width, pitch), f.cmp("sge", height, f.add(oh, reach_h))]
-    direct = f.both(*fits) if attrs.stride == (1, 1) and attrs.padding == (0, 0, 0, 0) else "false"
+    def __init__(self, f: Function, form: Form, attrs: ConvAttrs, has_bias: bool) -> None:
+        self.f, self.form, self.attrs, self.has_bias = f, form, attrs, has_bias
 
-    # Blocks of even height; planes of the copied image.
-    tall = f.ceil_div(oh, f.ceil_div(oh, f.min(f.ceil_div(PIXELS, pitch), oh)))
-    space = f.add(tall, f.div(reach_h, sh))
-    phases_h, phases_w = f.min(f.add(reach_h, 1), sh), f.min(f.add(reach_w, 1), sw)
-    plane = f.mul(f.mul(space, pitch), item)
-    # Without masks, whole vectors are computed: images must not be read in place, products not be written in place, if the last is not whole.
-    most_columns = f.sub(f.mul(tall, pitch), f.sub(pitch, ow))
-    even = "true" if form.masked else f.both(*(f.cmp("eq", f.rem(count, form.lanes), 0) for count in (most_columns, pitch)))
-    direct = f.both(direct, even)
-    phase_h = f.mul(phases_w, plane)
-    image_channel = f.mul(phases_h, phase_h)
+    def write(self) -> None:
+        f, form, attrs, item = self.f, self.form, self.attrs, self.form.item
+        (sh, sw), (dh, dw), groups, lanes = attrs.stride, attrs.dilation, attrs.groups, form.lanes
+        batch, channels, height, width, outputs, kh, kw, oh, ow = (f.word("%sizes", i) for i in range(9))
+        self.height, self.width, self.oh, self.ow = height, width, oh, ow
+        self.input_bytes = f.mul(f.mul(f.mul(batch, channels), f.mul(height, width)), item)
+        pointers = [f.load("ptr", f.gep("%operands", 40 * i)) for i in range(4 if self.has_bias else 3)]
+        strides: list[list[Value]] = [[f.word("%operands", 5 * i + 1 + j) for j in range(4)] for i in range(len(pointers))]
+        x, w, self.out = pointers[0], pointers[1], pointers[-1]
+        self.xs, ws, self.outs = xs, _, outs = strides[0], strides[1], strides[-1]
+        f.fail_if(f.cmp("eq", f.mul(f.mul(batch, outputs), f.mul(oh, ow)), 0), DONE)
 
-    dense_w = _dense(f, item, [per_group, kh, kw], ws[1:])
-    dense_out = f.both(f.cmp("eq", pitch, ow), _dense(f, item, [oh, ow], outs[2:]), even)
-    product_size = f.mul(f.round_up(most_columns, form.lanes), item)
-    pieces = [
-        f.mul(depth, 8),
-        f.select(direct, 0, f.add(f.mul(per_group, image_channel), form.target.vector_bytes)),
-        f.select(dense_w, 0, f.mul(f.mul(outputs, depth), item)),
-        f.select(dense_out, 0, f.mul(rows, product_size)),
-    ]
-    starts: list[Value] = [0]
-    for piece in pieces:
-        starts.append(f.add(starts[-1], f.round_up(piece, 64)))
-    scratch = f.alloc("%ctx", starts[-1])
-    offsets, image, dense, block = (f.gep(scratch, s) for s in starts[:-1])
+        self.per_channels, self.per_outputs = f.div(channels, groups), f.div(outputs, groups)
+        per_channels, per_outputs = self.per_channels, self.per_outputs
+        if depthwise.suits(form, attrs.stride, groups):
+            dense, other = f.fresh(), f.fresh()
+            f.branch(f.both(*(f.cmp("eq", n, 1) for n in (per_channels, per_outputs)), *(f.cmp("eq", s[3], item) for s in (xs, outs))), dense, other)
+            f.label(dense)
+            f.ret(f"i32 {f.call('i32', 'depthwise', *((t, f'%{n}') for t, n in KERNEL_PARAMS))}")
+            f.label(other)
+        self.depth = depth = f.mul(per_channels, f.mul(kh, kw))
+        self.reach_h, self.reach_w = f.max(f.mul(f.sub(kh, 1), dh), 0), f.max(f.mul(f.sub(kw, 1), dw), 0)
+        self.top, self.left = pad_before(f, attrs, kh, kw)
 
-    f.call("void", "offsets", ("ptr", offsets), ("i64", per_group), ("i64", kh), ("i64", kw), ("i64", f.select(direct, xs[1], image_channel)),
-           ("i64", phase_h), ("i64", plane), ("i64", f.select(direct, xs[2], f.mul(pitch, item))))
-    with f.when(f.invert(dense_w)):
-        f.call("void", "dense_weights", ("ptr", dense), ("ptr", w), *(("i64", n) for n in (outputs, per_group, kh, kw)), *(("i64", s) for s in ws))
-    weights = f.select(dense_w, w, dense, "ptr")
-    weight_row = f.select(dense_w, ws[0], f.mul(depth, item))
+        # Lines: blocks of up to ROWS rows and `columns` columns, in the order (image, row, column).
+        self.parts = f.ceil_div(ow, COLUMNS)
+        self.columns = f.ceil_div(ow, self.parts)
+        self.image_lines = f.mul(f.ceil_div(oh, ROWS), self.parts)
+        all_lines = f.mul(batch, self.image_lines)
+        lines = f.select(f.cmp("sgt", self.parts, 1), 1, f.max(f.div(PIXELS, f.mul(self.columns, ROWS)), 1))
+        lines = f.min(lines, all_lines)
 
-    d = f.words(DESC_WORDS)
-    words: dict[int, Value] = {A_ROW: weight_row, A_COLUMN: item, B_ROW: f(f"ptrtoint ptr {offsets} to i64"), DEPTH: depth}
-    for word, value in words.items():
-        f.set_word(d, word, value)
-    set_rows(f, form, d, rows)
-    wide = wide_for(f, form, rows)
-    hi = f.select(f.cmp("slt", "%hi", 0), f.mul(f.mul(batch, groups), oh), "%hi")
-    with f.loop("%lo", hi) as unit:
-        first_row = f.rem(unit.index, oh)
-        other = f.div(unit.index, oh)
-        group, image_number = (f.rem(other, groups), f.div(other, groups)) if groups > 1 else (0, other)
-        lines = f.min(f.min(tall, f.sub(oh, first_row)), f.sub(hi, unit.index))
-        unit.step = lines
-        first_channel = f.mul(group, per_group)
-        source = f.gep(f.gep(x, f.mul(image_number, xs[0])), f.mul(first_channel, xs[1]))
-        with f.when(f.invert(direct)):
-            f.call("void", "image", ("ptr", image), ("ptr", source), ("i64", per_group), ("i64", height), ("i64", width), *(("i64", s) for s in xs[1:]),
-                   ("i64", f.sub(f.mul(first_row, sh), top)), ("i64", left), ("i64", phases_h), ("i64", phases_w),
-                   ("i64", f.add(lines, f.div(reach_h, sh))), ("i64", space), ("i64", pitch))
-        pixels = f.select(direct, f.gep(source, f.mul(first_row, xs[2])), image, "ptr")
-        first_output = f.mul(group, rows)
-        to = f.gep(f.gep(f.gep(out, f.mul(image_number, outs[0])), f.mul(first_output, outs[1])), f.mul(first_row, outs[2]))
-        columns = f.sub(f.mul(lines, pitch), f.sub(pitch, ow))
-        products = f.select(dense_out, to, block, "ptr")
-        product_row = f.select(dense_out, outs[1], product_size)
-        f.set_word(d, C_ROW, product_row)
-        a = f.gep(weights, f.mul(first_output, weight_row))
-        vectors = f.ceil_div(columns, form.lanes)
-        with f.loop(0, vectors) as j:
-            j.step = panel_width(f, form, f.sub(vectors, j.index), wide)
-            first, span = f.mul(j.index, form.lanes), f.mul(j.step, form.lanes)
-            used = f.min(span, f.sub(columns, first))
-            f.set_word(d, REST, f.sub(used, f.sub(span, form.lanes)))
-            at = f.mul(first, item)
-            f.call("void", "block", ("ptr", a), ("ptr", f.gep(pixels, at)), ("ptr", f.gep(products, at)), ("ptr", d), ("i64", j.step))
-        # -0.0 leaves every sum as it is.
-        with f.when("true" if has_bias else f.invert(dense_out)), f.loop(0, rows, carried=[("ptr", to), ("ptr", products)]) as o:
-            bias = "-0.0" if form.floating else "0"
-            if has_bias:
-                bias = f.load(form.element, f.gep(pointers[2], f.mul(f.add(first_output, o.index), strides[2][1])), item)
-            f.call("void", "finish", ("ptr", o.carried[0]), ("i64", outs[2]), ("i64", outs[3]), ("ptr", o.carried[1]), ("i64", f.mul(pitch, item)),
-                   ("i64", lines), ("i64", ow), (form.element, bias))
-            o.next = [f.gep(o.carried[0], outs[1]), f.gep(o.carried[1], product_row)]
-    f.release("%ctx", scratch)
-    f.ret(f"i32 {DONE}")
-    f.end()
+        # Which way: cycles of a vector unit for 16 x 256 elements of the result.
+        whole = f.both(f.cmp("sle", f.add(f.mul(f.sub(oh, 1), sh), f.add(self.reach_h, 1)), height),
+                       f.cmp("sle", f.add(f.mul(f.sub(ow, 1), sw), f.add(self.reach_w, 1)), width),
+                       f.cmp("eq", self.top, 0), f.cmp("eq", self.left, 0))
+        row_bytes = f.mul(ow, item)
+        flat = f.both(whole, f.cmp("eq", self.parts, 1), *(f.cmp("eq", s, row_bytes) for s in (xs[2], outs[2]))) if attrs.stride == (1, 1) else "false"
+        run = f.select(flat, f.mul(oh, ow), self.columns)
+        by_pixels = f.div(f.mul(f.mul(depth, 256), f.round_up(run, lanes)), run)
+        if sw > 1:
+            by_pixels = f.add(by_pixels, f.div(f.mul(per_channels, 256 * 24 * sh * sw), per_outputs))
+        by_outputs = f.add(f.add(f.mul(depth, 256), f.div(f.mul(depth, 1536), f.mul(batch, f.mul(oh, ow)))), 1280)
+        by_outputs = f.div(f.mul(by_outputs, f.round_up(per_outputs, lanes)), per_outputs)
+        by_outputs = f.select(f.cmp("sle", per_outputs, lanes), f.div(f.mul(by_outputs, 5), 4), by_outputs)    # such narrow tiles are short of loads
+        pixels = f.both(f.cmp("sle", by_pixels, by_outputs), f.cmp("eq", outs[3], item))
+        if not form.masked:
+            pixels = f.both(pixels, f.cmp("eq", f.rem(run, lanes), 0), f.either(f.cmp("eq", self.parts, 1), f.cmp("eq", f.rem(ow, self.columns), 0)))
+        self.pixels = pixels
+        self.direct = direct = f.both(whole, f.either(f.invert(pixels), f.cmp("eq", xs[3], item)) if sw == 1 else f.invert(pixels))
+        self.flat = f.both(flat, direct)
+
+        # The copied image.
+        last = f.both(f.invert(pixels), f.cmp("eq", xs[1], item), f.cmp("eq", xs[3], f.mul(per_channels, item)))
+        self.step: Value = 1
+        self.phases: Value = 1
+        if sw > 1:
+            self.step, self.phases = f.select(pixels, sw, 1), f.select(pixels, f.min(f.add(self.reach_w, 1), sw), 1)
+        self.inner = f.select(last, per_channels, 1)
+        self.pitch = f.select(pixels, f.add(self.columns, f.div(self.reach_w, sw)), f.add(f.add(f.mul(f.sub(self.columns, 1), sw), self.reach_w), 1))
+        line_bytes = f.mul(f.mul(self.pitch, self.inner), f.mul(self.phases, item))
+        space = f.mul(lines, f.add(self.reach_h, ROWS * sh))
+        # An odd number of cache lines apart: the channels spread over all sets of the caches. Between them, room for a vector that `image` writes too far.
+        plane = f(f"or i64 {f.round_up(f.add(f.mul(space, line_bytes), form.target.vector_bytes), 64)}, 64")
+        self.image_channel = f.select(last, item, plane)
+        self.channel = f.select(direct, xs[1], self.image_channel)
+        self.row = f.select(direct, xs[2], line_bytes)
+        self.pixel = f.select(direct, xs[3], f.mul(self.inner, item))
+        self.last = last
+
+        self.panel_outputs = f.min(per_outputs, 2 * OUTPUTS)
+        dense_w = _dense(f, item, [per_channels, kh, kw], ws[1:])
+        self.weight_row = f.select(dense_w, ws[0], f.mul(depth, item))
+        self.panel = f.mul(f.min(f.round_up(per_outputs, lanes), 2 * OUTPUTS), item)      # bytes of a row of transposed weights, and of sums
+        if 2 * OUTPUTS % lanes:
+            self.panel = f.round_up(self.panel, form.target.vector_bytes)
+        most = f.mul(f.mul(lines, self.columns), ROWS)
+        slack = max(form.target.vector_bytes, 64)
+        starts: list[Value] = [0]
+        for piece in (
+            f.mul(depth, STEP_BYTES),
+            f.mul(f.add(f.select(pixels, f.add(per_outputs, 0), most), 16), 8),
+            f.select(direct, 0, f.add(f.select(last, f.mul(space, line_bytes), f.mul(per_channels, plane)), slack)),
+            f.select(dense_w, 0, f.mul(f.mul(outputs, depth), item)),
+            f.select(pixels, 0, f.mul(f.add(f.min(depth, DEPTH_BLOCK), lanes), self.panel)),
+            f.select(pixels, 0, f.mul(f.add(most, lanes), self.panel)),
+            f.add(f.mul(outputs, item), 2 * slack),
+        ):
+            starts.append(f.add(starts[-1], f.round_up(piece, 64)))
+        scratch = f.alloc("%ctx", starts[-1])
+        self.steps, self.table, self.image, dense, self.packed, self.sums, self.bias = (f.gep(scratch, s) for s in starts[:-1])
+        self.neutral = self.f.gep(self.bias, f.add(f.round_up(f.mul(outputs, item), 64), 64))
+
+        phase = f.mul(self.pitch, item)
+        f.call("void", "steps", ("ptr", self.steps), ("i64", per_channels), ("i64", kh), ("i64", kw), ("i64", self.channel), ("i64", self.row),
+               ("i64", self.pixel), ("i64", phase), ("i64", self.step), ("i64", f.select(pixels, item, self.panel)), ("i64", f(f"zext i1 {pixels} to i64")))
+        with f.when(f.invert(dense_w)):
+            f.call("void", "dense_weights", ("ptr", dense), ("ptr", w), *(("i64", n) for n in (outputs, per_channels, kh, kw)), *(("i64", s) for s in ws))
+        self.weights = f.select(dense_w, w, dense, "ptr")
+        with f.loop(0, outputs) as o:
+            value = f.load(form.element, f.gep(pointers[2], f.mul(o.index, strides[2][1])), item) if self.has_bias else form.neutral
+            f.store(form.element, value, f.gep(self.bias, f.mul(o.index, item)), item)
+        f.store(form.element, form.neutral, self.neutral, item)
+        with f.when(pixels), f.loop(0, f.add(per_outputs, 16)) as o:
+            f.store("i64", f.mul(f.min(o.index, f.sub(per_outputs, 1)), self.weight_row), f.gep(self.table, f.mul(o.index, 8)))
+
+        self.d = d = f.words(DESC_WORDS)
+        steps_at = f(f"ptrtoint ptr {self.steps} to i64")
+        first_words: dict[int, Value] = {STEPS: steps_at, DEPTH: depth, C_ROW: f.select(pixels, outs[1], self.panel), REST: lanes, RESUME: 0,
+                                         BIAS_ROW: f.select(pixels, item, 0), FETCH: steps_at, FETCH_TILE: 0, FETCH_TILES: 0}
+        for word, content in first_words.items():
+            f.set_word(d, word, content)
+        self.steps_at = steps_at
+        self._write_ahead()
+        self.x = x
+        self._ranges(all_lines, lines)
+        f.release("%ctx", scratch)
+        f.ret(f"i32 {DONE}")
+        f.end()
+
+    def _write_ahead(self) -> None:
+        """The third column of the steps: while the weights of a depth are in use, their rows of the next depth are fetched, a line a step."""
+        f = self.f
+        with f.loop(0, self.depth, DEPTH_BLOCK) as k:
+            with f.loop(k.index, f.min(f.add(k.index, DEPTH_BLOCK), self.depth), carried=[("i64", "0"), ("i64", "0")]) as step:
+                row, line = step.carried
+                ahead = f.select(self.pixels, 0, f.add(f.mul(row, self.weight_row), line))
+                f.store("i64", ahead, f.gep(self.steps, f.add(f.mul(step.index, STEP_BYTES), 16)))
+                last = f.cmp("eq", f.add(row, 1), self.panel_outputs)
+                step.next = [f.select(last, 0, f.add(row, 1)), f.select(last, f.add(line, 64), line)]
+
+    def _ranges(self, all_lines: Value, lines: Value) -> None:
+        """Units lo..hi as up to three rectangles of (outputs or groups) x lines: what is left of the first row, whole rows, the start of the last one.
+
+        A row is a block of outputs with all lines; or a line with all outputs, where the input is too large to be read again for each block of outputs."""
+        f, groups = self.f, self.attrs.groups
+        columns = groups if groups > 1 else f.ceil_div(self.per_outputs, OUTPUTS)
+        hi = f.select(f.cmp("slt", "%hi", 0), f.mul(columns, all_lines), "%hi")
+        by_lines = f.cmp("sgt", self.input_bytes, f.max(f.mul(f.mul(self.depth, self.per_outputs), self.form.item), LARGE)) if groups == 1 else "false"
+        row = f.select(by_lines, columns, all_lines)
+        o0, o1 = f.div("%lo", row), f.div(hi, row)
+        l0, l1 = f.rem("%lo", row), f.rem(hi, row)
+        ragged, short = f.cmp("sgt", l0, 0), f.cmp("eq", o0, o1)
+        o2 = f.select(ragged, f.add(o0, 1), o0)
+        rest = f.both(f.cmp("sgt", l1, 0), f.cmp("sge", o1, o2))
+        bounds = ((o0, o2, l0, f.select(short, l1, row)), (o2, f.max(o1, o2), 0, row), (o1, f.select(rest, f.add(o1, 1), o1), 0, l1))
+        with f.loop(0, 3) as part:
+            first, second = f.cmp("eq", part.index, 0), f.cmp("eq", part.index, 1)
+            outer = [f.select(first, a, f.select(second, b, c)) for a, b, c in zip(*bounds, strict=True)]
+            low, high, start, stop = (f.select(by_lines, outer[i ^ 2], outer[i]) for i in range(4))
+            with f.when(f.both(f.cmp("slt", low, high), f.cmp("slt", start, stop))):
+                # Blocks of even size.
+                count = f.sub(stop, start)
+                even = f.ceil_div(count, f.ceil_div(count, lines))
+                if groups > 1:
+                    with f.loop(low, high) as g:
+                        self._blocks(g.index, 0, self.per_outputs, start, stop, even)
+                else:
+                    self._blocks(0, f.mul(low, OUTPUTS), f.min(f.mul(high, OUTPUTS), self.per_outputs), start, stop, even)
+
+    def _blocks(self, group: Value, first: Value, last: Value, start: Value, stop: Value, lines: Value) -> None:
+        """Outputs first..last-1 of a group at lines start..stop-1."""
+        f, groups = self.f, self.attrs.groups
+        self.source = f.gep(self.x, f.mul(f.mul(group, self.per_channels), self.xs[1])) if groups > 1 else self.x
+        self.first_output = f.mul(group, self.per_outputs)
+        self.to = f.gep(self.out, f.mul(self.first_output, self.outs[1]))
+        self.a = f.gep(self.weights, f.mul(self.first_output, self.weight_row))
+        with f.loop(start, stop, lines) as block:
+            end = f.min(f.add(block.index, lines), stop)
+            count = self._gather(block.index, end)
+            f.choose(self.pixels, lambda: self._by_pixels(block.index, end, first, last), lambda: self._by_outputs(block.index, end, count, first, last))
+
+    def _segment(self, line: Value, end: Value) -> tuple[Value, ...]:
+        """The lines from `line` on that lie in one image: how many, the image, first row, rows, first column, columns."""
+        f = self.f
+        image, at = f.div(line, self.image_lines), f.rem(line, self.image_lines)
+        count = f.min(f.sub(self.image_lines, at), f.sub(end, line))
+        quad = f.div(at, self.parts)
+        many = f.cmp("sgt", self.parts, 1)
+        row = f.mul(quad, ROWS)
+        # With several parts of a row, a block is one line.
+        rows = f.sub(f.min(f.add(row, f.mul(f.select(many, 1, count), ROWS)), self.oh), row)
+        column = f.mul(f.sub(at, f.mul(quad, self.parts)), self.columns)
+        return count, image, row, rows, column, f.min(self.columns, f.sub(self.ow, column))
+
+    def _gather(self, start: Value, end: Value) -> Value:
+        """Copies the input of a block, if it must be copied, and writes the table of its pixels, if rows are pixels. Returns how many there are."""
+        f, xs = self.f, self.xs
+        (sh, sw), sixteen = self.attrs.stride, 16
+        with f.loop(start, end, carried=[("i64", "0"), ("i64", "0")]) as s:
+            line, pixel = s.carried
+            count, image, row, rows, column, columns = self._segment(s.index, end)
+            s.step = count
+            with f.when(f.invert(self.direct)):
+                inner = self.inner
+                f.call("void", "image", ("ptr", f.gep(self.image, f.mul(line, self.row))), ("ptr", f.gep(self.source, f.mul(image, xs[0]))),
+                       ("i64", self.image_channel), ("i64", self.row), ("i64", f.select(self.last, 1, self.per_channels)), ("i64", self.height),
+                       ("i64", f.mul(self.width, inner)), ("i64", xs[1]), ("i64", xs[2]), ("i64", f.select(self.last, self.form.item, xs[3])),
+                       ("i64", f.sub(f.mul(row, sh), self.top)), ("i64", f.mul(f.sub(self.left, f.mul(column, sw)), inner)), ("i64", self.phases),
+                       ("i64", self.step), ("i64", f.add(f.mul(f.sub(rows, 1), sh), f.add(self.reach_h, 1))), ("i64", f.mul(self.pitch, inner)))
+            place = f.add(f.mul(image, xs[0]), f.add(f.mul(f.mul(row, sh), self.row), f.mul(f.mul(column, sw), self.pixel)))
+            base = f.select(self.direct, place, f.mul(line, self.row))
+            with f.when(f.invert(self.pixels)):
+                down, right = f.mul(self.row, sh), f.mul(self.pixel, sw)
+                with f.loop(0, rows, carried=[("i64", base), ("ptr", f.gep(self.table, f.mul(pixel, 8)))]) as r:
+                    with f.loop(0, columns, carried=[("i64", r.carried[0]), ("ptr", r.carried[1])]) as c:
+                        f.store("i64", c.carried[0], c.carried[1])
+                        c.next = [str(f.add(c.carried[0], right)), f.gep(c.carried[1], 8)]
+                    r.next = [str(f.add(r.carried[0], down)), c.carried[1]]
+                # The last tile may look at more of them.
+                with f.loop(0, sixteen) as i:
+                    f.store("i64", 0, f.gep(r.carried[1], f.mul(i.index, 8)))
+            s.next = [str(f.add(line, f.add(f.mul(f.sub(rows, 1), sh), f.add(self.reach_h, 1)))), str(f.add(pixel, f.mul(rows, columns)))]
+        return s.carried[1]
+
+    def _by_pixels(self, start: Value, end: Value, first: Value, last: Value) -> None:
+        f, form, item = self.f, self.form, self.form.item
+        sh, sw = self.attrs.stride
+        weights = f.gep(self.table, f.mul(first, 8))
+        with f.loop(start, end, carried=[("i64", "0")]) as s:
+            line = s.carried[0]
+            count, image, row, rows, column, columns = self._segment(s.index, end)
+            s.step = count
+            place = f.add(f.mul(f.mul(row, sh), self.row), f.mul(f.mul(column, sw), item))
+            b = f.select(self.direct, f.gep(self.source, f.add(f.mul(image, self.xs[0]), place)), f.gep(self.image, f.mul(line, self.row)), "ptr")
+            c = f.gep(self.to, f.add(f.add(f.mul(image, self.outs[0]), f.mul(row, self.outs[2])), f.add(f.mul(column, item), f.mul(first, self.outs[1]))))
+            bias = f.gep(self.bias, f.mul(f.add(self.first_output, first), item))
+            runs, length = f.select(self.flat, 1, rows), f.select(self.flat, f.mul(rows, columns), columns)
+            vectors = f.ceil_div(length, form.lanes)
+            most: Value = form.vectors
+            if most == 4:   # tiles of 6 x 4 or 8 x 3
+                most = f.select(f.cmp("sle", f.round_up(f.sub(last, first), 8), f.mul(f.ceil_div(f.sub(last, first), 3), 3)), 3, 4)
+            width = f.ceil_div(vectors, f.ceil_div(vectors, most))
+            with f.loop(0, runs, carried=[("ptr", b), ("ptr", c)]) as r:
+                with f.loop(0, vectors, width) as v:
+                    wide = f.min(width, f.sub(vectors, v.index))
+                    done = f.mul(f.add(f.add(v.index, wide), -1), form.lanes)
+                    f.set_word(self.d, REST, f.min(f.sub(length, done), form.lanes))
+                    at = f.mul(v.index, form.target.vector_bytes)
+                    f.call("void", "strip", ("ptr", self.a), ("ptr", weights), ("ptr", f.gep(r.carried[0], at)), ("ptr", f.gep(r.carried[1], at)),
+                           ("ptr", bias), ("i64", f.sub(last, first)), ("i64", wide), ("ptr", self.d))
+                r.next = [f.gep(r.carried[0], f.mul(self.row, sh)), f.gep(r.carried[1], self.outs[2])]
+            s.next = [str(f.add(line, f.add(f.mul(f.sub(rows, 1), sh), f.add(self.reach_h, 1))))]
+
+    def _by_outputs(self, start: Value, end: Value, pixels: Value, first: Value, last: Value) -> None:
+        f, form, item, lanes = self.f, self.form, self.form.item, self.form.lanes
+        base = f.select(self.direct, self.source, self.image, "ptr")
+        # Panels of even width.
+        vectors = f.ceil_div(f.sub(last, first), lanes)
+        most = 2 * OUTPUTS // lanes or 1
+        wide = f.ceil_div(vectors, f.ceil_div(vectors, most))
+        with f.loop(first, last, f.mul(wide, lanes)) as o:
+            outputs = f.min(f.sub(last, o.index), f.mul(wide, lanes))
+            used = f.ceil_div(outputs, lanes)
+            weights = f.gep(self.a, f.mul(o.index, self.weight_row))
+            # A sum over nothing is one too.
+            with f.loop(0, f.max(self.depth, 1), DEPTH_BLOCK) as k:
+                depth = f.min(f.sub(self.depth, k.index), DEPTH_BLOCK)
+                f.call("void", "pack", ("ptr", self.packed), ("i64", self.panel), ("ptr", f.gep(weights, f.mul(k.index, item))), ("i64", self.weight_row),
+                       ("i64", outputs), ("i64", depth))
+                f.set_word(self.d, STEPS, f.add(self.steps_at, f.mul(k.index, STEP_BYTES)))
+                f.set_word(self.d, DEPTH, depth)
+                following = f.add(k.index, DEPTH_BLOCK)
+                ahead = f.select(f.cmp("slt", following, self.depth), f.mul(following, item), f.mul(outputs, self.weight_row))
+                f.set_word(self.d, FETCH, f(f"ptrtoint ptr {f.gep(weights, ahead)} to i64"))
+                lines = f.max(f.div(DEPTH_BLOCK, self.panel_outputs), 1)
+                f.set_word(self.d, FETCH_TILE, f.mul(lines, 64))
+                f.set_word(self.d, FETCH_TILES, f.div(DEPTH_BLOCK * item // 64, lines))
+                f.set_word(self.d, RESUME, f(f"zext i1 {f.cmp('sgt', k.index, 0)} to i64"))
+                b = f.gep(self.packed, f.sub(0, f.mul(k.index, self.panel)))
+                with f.loop(0, used, form.vectors) as v:
+                    at = f.mul(v.index, form.target.vector_bytes)
+                    f.call("void", "strip", ("ptr", base), ("ptr", self.table), ("ptr", f.gep(b, at)), ("ptr", f.gep(self.sums, at)), ("ptr", self.neutral),
+                           ("i64", pixels), ("i64", f.min(form.vectors, f.sub(used, v.index))), ("ptr", self.d))
+            bias = f.gep(self.bias, f.mul(f.add(self.first_output, o.index), item))
+            with f.loop(start, end, carried=[("ptr", self.sums)]) as s:
+                count, image, row, rows, column, columns = self._segment(s.index, end)
+                s.step = count
+                place = f.add(f.mul(row, self.outs[2]), f.mul(column, self.outs[3]))
+                to = f.gep(self.to, f.add(f.add(f.mul(image, self.outs[0]), f.mul(o.index, self.outs[1])), place))
+                f.call("void", "finish", ("ptr", to), *(("i64", n) for n in self.outs[1:]), ("ptr", s.carried[0]), ("i64", self.panel), ("i64", rows),
+                       ("i64", columns), ("i64", outputs), ("ptr", bias))
+                s.next = [f.gep(s.carried[0], f.mul(f.mul(rows, columns), self.panel))]

@@ -1,13 +1,11 @@
-"""Gathers, running sums and pooling.
+"""Gathers and running sums.
 
-Kernels over rows: operands of one rank, sizes begin with that many dims, the last dim is the row; units are rows, C order (see `rows_of`).
-Pooling: x[B, C, H, W] -> out[B, C, OH, OW]; units are output rows, B * C * OH.
+Operands have one rank, sizes begin with that many dims, the last dim is the row; units are rows, C order (see `rows_of`).
 """
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from ...errors import Unsupported
 from ..abi import llvm_type
@@ -117,159 +115,6 @@ def cumsum(dtype: str, result: str, rank: int, target: Target) -> KernelSource:
             total = f(f"{'fadd' if floating else 'add'} {sum_type} {j.carried[2]}, {value}")
             f.store(sum_type, total, j.carried[1], ITEMSIZE[result])
             j.next = [f.gep(j.carried[0], x_step), f.gep(j.carried[1], out_step), total]
-    f.ret(f"i32 {DONE}")
-    f.end()
-    return module.source(name, target)
-
-
-# -- pooling
-
-@dataclass(frozen=True)
-class PoolAttrs:
-    """kernel and stride (rows, columns), padding (top, bottom, left, right); padding counts in a mean if count_include_pad."""
-
-    kernel: tuple[int, int]
-    stride: tuple[int, int]
-    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
-    count_include_pad: bool = True
-
-
-@dataclass(frozen=True)
-class _Pool:
-    """How windows combine: NaN wins a maximum, as in np.maximum."""
-
-    dtype: str
-    mean: bool
-
-    @property
-    def element(self) -> str:
-        return llvm_type(self.dtype)
-
-    @property
-    def floating(self) -> bool:
-        return self.dtype.startswith("float")
-
-    def start(self) -> str:
-        if self.mean:
-            return "-0.0"
-        if self.floating:
-            return "0xFFF0000000000000"     # -inf
-        return "0" if self.dtype.startswith("uint") else str(-(1 << (8 * ITEMSIZE[self.dtype] - 1)))
-
-    def combine(self, f: Function, so_far: str, value: str, lanes: int) -> str:
-        type, bits = (self.element, "i1") if lanes == 1 else (f"<{lanes} x {self.element}>", f"<{lanes} x i1>")
-        if self.mean:
-            return f(f"fadd {type} {so_far}, {value}")
-        if self.floating:
-            wins = f(f"or {bits} {f(f'fcmp ogt {type} {value}, {so_far}')}, {f(f'fcmp uno {type} {value}, {value}')}")
-        else:
-            wins = f(f"icmp {'ugt' if self.dtype.startswith('uint') else 'sgt'} {type} {value}, {so_far}")
-        return f(f"select {bits} {wins}, {type} {value}, {type} {so_far}")
-
-
-def max_pool2d(dtype: str, attrs: PoolAttrs, target: Target) -> KernelSource:
-    """The largest of each window; sizes = [B, C, H, W, OH, OW]. dtype: float32, float64 or an integer."""
-    if dtype not in ITEMSIZE or dtype == "bool":
-        raise Unsupported(f"max_pool2d of {dtype}")
-    return _pool("max_pool2d", _Pool(dtype, False), attrs, target)
-
-
-def avg_pool2d(dtype: str, attrs: PoolAttrs, target: Target) -> KernelSource:
-    """The mean of each window; sizes = [B, C, H, W, OH, OW]. dtype: float32 or float64."""
-    if dtype not in ("float32", "float64"):
-        raise Unsupported(f"avg_pool2d of {dtype}")
-    return _pool("avg_pool2d", _Pool(dtype, True), attrs, target)
-
-
-def _pool(op: str, pool: _Pool, attrs: PoolAttrs, target: Target) -> KernelSource:
-    (kh, kw), (sh, sw) = attrs.kernel, attrs.stride
-    top, _, left, _ = attrs.padding
-    if min(kh, kw, sh, sw) < 1 or min(attrs.padding) < 0:
-        raise Unsupported(f"{op} with kernel {attrs.kernel}, stride {attrs.stride}, padding {attrs.padding}")
-    item, e = ITEMSIZE[pool.dtype], pool.element
-    lanes = min(target.vector_bytes, 32) // item
-    vector = f"<{lanes} x {e}>"
-    module = Module()
-    numbers = "_".join(str(n) for n in (*attrs.kernel, *attrs.stride, *attrs.padding))
-    name = f"{op}_{pool.dtype}_{numbers}{'' if attrs.count_include_pad else '_inside'}"
-    f = Function(module, name, KERNEL_PARAMS, "i32", public=True)
-    batch, channels, height, width, oh, ow = (f.word("%sizes", i) for i in range(6))
-    x, out = f.load("ptr", "%operands"), f.load("ptr", f.gep("%operands", 40))
-    xs, outs = ([f.word("%operands", 5 * o + 1 + i) for i in range(4)] for o in range(2))
-    hi = f.select(f.cmp("slt", "%hi", 0), f.mul(f.mul(batch, channels), oh), "%hi")
-
-    # Columns whose windows lie inside: first..last-1.
-    first = f.min((left + sw - 1) // sw, ow)
-    last = f.max(f.min(f.div(f.max(f.add(f.sub(width, kw), left + sw), 0), sw), ow), first)
-    unit_steps = f.both(f.cmp("eq", xs[3], item), f.cmp("eq", outs[3], item), f.cmp("sge", f.sub(last, first), lanes)) if sw <= 2 else "false"
-
-    with f.loop("%lo", hi) as u:
-        row, plane = f.rem(u.index, oh), f.div(u.index, oh)
-        image, channel = f.div(plane, channels), f.rem(plane, channels)
-        source = f.gep(f.gep(x, f.mul(image, xs[0])), f.mul(channel, xs[1]))
-        to = f.gep(f.gep(f.gep(out, f.mul(image, outs[0])), f.mul(channel, outs[1])), f.mul(row, outs[2]))
-        start_row = f.sub(f.mul(row, sh), top)
-        low, high = f.max(start_row, 0), f.min(f.add(start_row, kh), height)
-
-        def finished(total: str, columns: Value, lanes: int, low: Value = low, high: Value = high) -> str:
-            """The mean of a total over windows with `columns` columns inside."""
-            if not pool.mean:
-                return total
-            if attrs.count_include_pad:
-                count: str = f"{float(kh * kw)}"
-            else:
-                count = f(f"uitofp i64 {f.mul(f.sub(high, low), columns)} to {e}")
-            if lanes == 1:
-                return f(f"fdiv {e} {total}, {count}")
-            return f(f"fdiv {vector} {total}, {f.splat(e, lanes, count)}")
-
-        def one(column: Value, source: str = source, to: str = to, low: Value = low, high: Value = high) -> None:
-            begin = f.sub(f.mul(column, sw), left)
-            begin, end = f.max(begin, 0), f.min(f.add(begin, kw), width)
-            with f.loop(low, high, carried=[(e, pool.start())]) as i:
-                line = f.gep(source, f.mul(i.index, xs[2]))
-                with f.loop(begin, end, carried=[(e, i.carried[0])]) as j:
-                    value = f.load(e, f.gep(line, f.mul(j.index, xs[3])), item)
-                    j.next = [pool.combine(f, j.carried[0], value, 1)]
-                i.next = [j.carried[0]]
-            # A window with nothing inside is empty, not negative.
-            inside = f.max(f.sub(end, begin), 0)
-            f.store(e, finished(i.carried[0], inside, 1), f.gep(to, f.mul(column, outs[3])), item)
-
-        def many(column: Value, source: str = source, to: str = to, low: Value = low, high: Value = high) -> None:
-            begin = f.gep(source, f.mul(f.sub(f.mul(column, sw), left), item))
-
-            def window(at: str) -> str:
-                near = f.load(vector, at, item)
-                if sw == 1:
-                    return near
-                far = f.load(vector, f.gep(at, (lanes - 1) * item), item)
-                return f.shuffle(e, lanes, near, far, [*range(0, lanes, 2), *range(lanes + 1, 2 * lanes, 2)])
-
-            with f.loop(low, high, carried=[(vector, f.splat(e, lanes, pool.start()))]) as i:
-                line = f.gep(begin, f.mul(i.index, xs[2]))
-                with f.loop(0, kw, carried=[(vector, i.carried[0])]) as j:
-                    j.next = [pool.combine(f, j.carried[0], window(f.gep(line, f.mul(j.index, item))), lanes)]
-                i.next = [j.carried[0]]
-            f.store(vector, finished(i.carried[0], kw, lanes), f.gep(to, f.mul(column, item)), item)
-
-        def quickly() -> None:
-            with f.loop(0, first) as c:
-                one(c.index)
-            # The last vector may overlap the one before it.
-            with f.loop(first, last, lanes) as c:
-                many(f.min(c.index, f.sub(last, lanes)))
-            with f.loop(last, ow) as c:
-                one(c.index)
-
-        def slowly() -> None:
-            with f.loop(0, ow) as c:
-                one(c.index)
-
-        if sw <= 2:
-            f.choose(unit_steps, quickly, slowly)
-        else:
-            slowly()
     f.ret(f"i32 {DONE}")
     f.end()
     return module.source(name, target)
