@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 PATIENCE = 0.02  # seconds that the compile thread waits for one call; a longer one has to share
 
 _calls = 0                                # calls being interpreted that a compilation would disturb
 _changed = threading.Condition()
 _compiling: int | None = None             # the thread that compiles
+_waited_for = False
+_elsewhere = False
 
 
 def begin_call() -> None:
@@ -52,7 +56,34 @@ def _wait() -> None:
             _changed.wait(left)
 
 
+@contextmanager
+def elsewhere() -> Iterator[None]:
+    """The work of the compile thread goes on in another process for a while: it needs no turn here."""
+    global _elsewhere
+    _elsewhere = threading.get_ident() == _compiling
+    try:
+        yield
+    finally:
+        _elsewhere = False
+
+
+def wanted() -> bool:
+    """Whether the compile thread wants to run Python."""
+    return not _elsewhere
+
+
+def someone_waits(waits: bool) -> None:
+    """Whether the job that the compile thread begins now is waited for."""
+    global _waited_for
+    _waited_for = waits
+
+
+def nobody_waits() -> bool:
+    """Whether this is the compile thread, and its job is in the background."""
+    return threading.get_ident() == _compiling and not _waited_for
+
+
 def reset() -> None:
     """In a child after a fork: no call is inside."""
-    global _calls, _changed, _compiling
-    _calls, _changed, _compiling = 0, threading.Condition(), None
+    global _calls, _changed, _compiling, _waited_for
+    _calls, _changed, _compiling, _waited_for = 0, threading.Condition(), None, False

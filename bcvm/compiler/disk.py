@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-import tempfile
+import threading
 from functools import lru_cache
 from pathlib import Path
 
@@ -44,13 +44,18 @@ def write(source: KernelSource, code: bytes) -> None:
     if folder is None or len(code) > MAX_BYTES - 64:
         return
     try:
-        handle, temporary = tempfile.mkstemp(dir=folder)
-        with os.fdopen(handle, "wb") as f:
+        temporary = folder / f"new-{os.getpid()}-{threading.get_ident()}"
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as f:
             f.write(MAGIC + hashlib.sha256(code).digest() + code)
         os.replace(temporary, folder / _name(source))
         _prune(folder)
     except OSError:
         return
+
+
+def keeps() -> bool:
+    """Whether there is a folder for what is compiled."""
+    return _folder(os.environ.get("BCVM_KERNEL_CACHE", "")) is not None
 
 
 def _name(source: KernelSource) -> str:

@@ -12,6 +12,7 @@ from bcvm.compiler.optimise import can_exit, end_values, entry_values, jumps
 from bcvm.compiler.regions import PlanStep, RegionCall, is_box
 from bcvm.specialise.ssa import Block, Graph, Value
 from bcvm.specialise.types import Tensor
+from bcvm.turns import checkpoint
 
 
 def read_by(step: PlanStep) -> list[Value]:
@@ -74,6 +75,7 @@ def find_owners(graph: Graph, plan: dict[Block, list[PlanStep]], order: list[Blo
             if isinstance(p.type, Tensor):
                 owner[p] = p
         for step in plan[block]:
+            checkpoint()
             for r in made_by(step):
                 if not isinstance(r.type, Tensor) or r in stack_boxes:
                     continue
@@ -127,6 +129,7 @@ def analyse(graph: Graph, plan: dict[Block, list[PlanStep]], order: list[Block],
         for n, j in enumerate(jumps(b.end)):
             out.edge[b, n] = out.members(live & ~live_in[j.target])
         for i in range(len(uses[b]) - 1, -1, -1):
+            checkpoint()
             dead = (uses[b][i] | made[b][i]) & ~live
             if dead:
                 out.dies[b, i] = out.members(dead)

@@ -9,6 +9,7 @@ import numpy as np
 from bcvm.ops.definition import ScalarExpr
 from bcvm.specialise.ssa import Block, Branch, Exit, Graph, Jump, Node, Return, State, Terminator, Value, leaves
 from bcvm.specialise.types import Scalar, Tensor
+from bcvm.turns import checkpoint
 
 # Scalar functions that raise in Python for some operands: they stay even where nobody reads the result.
 RAISES = frozenset({"floordiv", "mod", "truediv", "pow", "int", "shl", "shr", "sqrt", "log", "exp"})
@@ -62,7 +63,7 @@ def simplify(graph: Graph) -> Graph:
     _fold_casts(graph)
     _split_reductions(graph)
     _merge_equal(graph)
-    _drop_dead(graph)
+    drop_dead(graph)
     return graph
 
 
@@ -119,6 +120,7 @@ def _split_reductions(graph: Graph) -> None:
     for block in graph.blocks:
         out: list[Node] = []
         for node in block.nodes:
+            checkpoint()
             parts = runs(node.attrs["attrs"]["axis"]) if node.op == "op" and isinstance(node.attrs["op"].form, Reduction) else []
             if len(parts) < 2 or node.attrs["op"].form.combine.startswith("arg"):
                 out.append(node)
@@ -167,6 +169,7 @@ def _merge_equal(graph: Graph) -> None:
         seen: dict[Any, Node] = {}
         kept: list[Node] = []
         for node in block.nodes:
+            checkpoint()
             if replaced:
                 node.operands = tuple(replaced.get(v, v) for v in node.operands)
             if node.effect or node.op in ("copy", "item") or names_a_size(node):
@@ -215,6 +218,7 @@ def _replace_in_ends(graph: Graph, replaced: dict[Value, Value]) -> None:
     for block in graph.blocks:
         state(block.state)
         for node in block.nodes:
+            checkpoint()
             state(node.state)
             node.operands = tuple(replaced.get(v, v) for v in node.operands)
         end = block.end
@@ -228,7 +232,7 @@ def _replace_in_ends(graph: Graph, replaced: dict[Value, Value]) -> None:
             state(end.state)
 
 
-def _drop_dead(graph: Graph) -> None:
+def drop_dead(graph: Graph) -> None:
     """Nodes whose results nobody needs. Dims do not name their producers, so ints that carry an atom of their own stay."""
     needed: set[Value] = set()
     work: list[Value] = [v for e in _all_ends(graph) for v in end_values(e)]
@@ -243,9 +247,11 @@ def _drop_dead(graph: Graph) -> None:
     for block in graph.blocks:
         work.extend(entry_values(block))
         for node in block.nodes:
+            checkpoint()
             if node.effect or node.op in ("check", "guard") or _must_stay(node):
                 keep(node)
     while work:
+        checkpoint()
         v = work.pop()
         if v in needed:
             continue

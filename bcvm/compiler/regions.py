@@ -18,6 +18,7 @@ from bcvm.ops.definition import Library, Reduction
 from bcvm.shapes.dim import Dim
 from bcvm.specialise.ssa import Block, Graph, Node, Value
 from bcvm.specialise.types import Scalar, Tensor
+from bcvm.turns import checkpoint
 
 MAX_STEPS = 64     # of one region: beyond it registers spill
 MAX_OPERANDS = 16  # inputs and outputs of one region
@@ -57,7 +58,7 @@ PlanStep = RegionCall | Node
 
 def plan(graph: Graph, fusion: bool = True) -> dict[Block, list[PlanStep]]:
     """The steps of every block, in the order in which the driver runs them. fusion: False makes every op a kernel of its own."""
-    uses = _count_uses(graph)
+    uses = count_uses(graph)
     most = MAX_STEPS if fusion else 1
     return {block: _join_stores(_Partition(block.nodes, uses, fusion, most).run(), uses) for block in graph.blocks}
 
@@ -110,11 +111,12 @@ def is_region_node(node: Node) -> bool:
     return is_region_op(node) or node.op in ("copy", "fill")
 
 
-def _count_uses(graph: Graph) -> dict[Value, int]:
+def count_uses(graph: Graph) -> dict[Value, int]:
     uses: dict[Value, int] = {}
     for block in graph.blocks:
         read = end_values(block.end) + entry_values(block)
         for node in block.nodes:
+            checkpoint()
             read.extend(node.operands)
             if can_exit(node) and node.state is not None:
                 read.extend(node.state.values())
@@ -175,6 +177,7 @@ class _Partition:
 
     def run(self) -> list[PlanStep]:
         for number, node in enumerate(self.nodes):
+            checkpoint()
             self.order[id(node)] = number
             if is_region_node(node):
                 self._region_node(node)
@@ -184,6 +187,7 @@ class _Partition:
                 self._light(node)
         out: list[PlanStep] = list(self.light[0])
         for position in sorted(self.heavy):
+            checkpoint()
             step = self.heavy[position]
             out.append(self._finish(step) if isinstance(step, _Region) else step)
             out.extend(self.light.get(position, ()))

@@ -10,12 +10,16 @@ from bcvm.compiler.region import KernelSource
 from bcvm.compiler.runtime import runtime
 from bcvm.errors import CompileError
 
+ENTRY = "kernel"  # the name of the function in code that was spliced
+
 
 class Kernel:
-    """A kernel in its slot. uses: drivers that call it."""
+    """A kernel in its slot. uses: drivers that call it. spliced: its code is not LLVM's; asked: LLVM's is to replace it."""
 
-    def __init__(self, source: KernelSource, slot: int, code: loader.LoadedCode) -> None:
-        self.key, self.slot, self.code, self.uses = source.key, slot, code, 0
+    def __init__(self, key: str, slot: int, code: loader.LoadedCode, spliced: bool = False) -> None:
+        self.key, self.slot, self.code, self.uses = key, slot, code, 0
+        self.spliced, self.asked = spliced, False
+        self.before: loader.LoadedCode | None = None  # what was replaced: somebody may be inside
 
 
 class KernelTable:
@@ -31,9 +35,17 @@ class KernelTable:
         """The slot of the kernel for this key; `make` gives its source if there is none yet."""
         return self.kernel(key, make).slot
 
-    def kernel(self, key: Any, make: Callable[[], KernelSource]) -> Kernel:
+    def kernel(self, key: Any, make: Callable[[], KernelSource], splice: Callable[[], loader.LoadedCode | None] | None = None) -> Kernel:
+        """splice: gives the code at once, or None; without it the kernel is LLVM's."""
         with self._lock:
             found = self._by_key.get(key)
+            if found is not None and found.spliced and splice is None:
+                self.replace(found, make)
+            if found is None and splice is not None and (code := splice()) is not None:
+                slot = runtime().slots.take()
+                runtime().slots.set(slot, code.address(ENTRY))
+                found = Kernel(f"spliced {slot}", slot, code, True)
+                self._by_key[key] = self._by_content[found.key] = found
             if found is None:
                 source = make()
                 found = self._by_content.get(source.key)
@@ -42,9 +54,25 @@ class KernelTable:
                     slots = runtime().slots
                     slot = slots.take()
                     slots.set(slot, code.address(source.name))
-                    found = self._by_content[source.key] = Kernel(source, slot, code)
+                    found = self._by_content[source.key] = Kernel(source.key, slot, code)
                 self._by_key[key] = found
             return found
+
+    def replace(self, kernel: Kernel, make: Callable[[], KernelSource]) -> None:
+        """Put LLVM's code into the slot of a spliced kernel."""
+        with self._lock:
+            if kernel.spliced and self._by_content.get(kernel.key) is kernel:
+                source = make()
+                self.put(kernel, self._code(source), source.name, False)
+
+    def put(self, kernel: Kernel, code: loader.LoadedCode, name: str, spliced: bool) -> None:
+        """Other code for a kernel that has had one kind so far; released at once if the kernel is gone."""
+        with self._lock:
+            if self._by_content.get(kernel.key) is not kernel or kernel.before is not None:
+                code.release()
+                return
+            runtime().slots.set(kernel.slot, code.address(name))
+            kernel.before, kernel.code, kernel.spliced = kernel.code, code, spliced
 
     def _code(self, source: KernelSource) -> loader.LoadedCode:
         kept = disk.read(source)
@@ -77,11 +105,14 @@ class KernelTable:
                 del self._by_content[k.key]
                 runtime().slots.give(k.slot)
                 k.code.release()
+                if k.before is not None:
+                    k.before.release()
 
     def info(self) -> dict[str, int]:
-        """kernels: how many there are; bytes: their code; compiled: how many were ever compiled."""
+        """kernels: how many there are, spliced: of these; bytes: their code; compiled: how many were ever compiled."""
         with self._lock:
-            return {"kernels": len(self._by_content), "bytes": sum(k.code.size for k in self._by_content.values()), "compiled": self.compiled}
+            kernels = self._by_content.values()
+            return {"kernels": len(kernels), "spliced": sum(k.spliced for k in kernels), "bytes": sum(k.code.size for k in kernels), "compiled": self.compiled}
 
 
 table = KernelTable()

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from bcvm import turns
+from bcvm.compiler.process import Unavailable, process
+from bcvm.compiler.worker import Compiler
+
 
 @dataclass(frozen=True)
 class Target:
@@ -29,9 +33,10 @@ class Target:
 @cache
 def host(limit: str = "") -> Target:
     """This machine's target. limit: '' (all it has), 'avx2', 'baseline': for tests of the other forms."""
-    import llvmlite.binding as llvm
-    cpu = llvm.get_host_cpu_name()
-    has = dict(llvm.get_host_cpu_features())
+    try:
+        cpu, has = process.host(turns.nobody_waits())
+    except Unavailable:
+        cpu, has = Compiler().host()
     avx512 = all(has.get(f) for f in ("avx512f", "avx512vl", "avx512dq", "avx512bw")) and not limit
     avx2 = has.get("avx2", False) and has.get("fma", False) and limit != "baseline"
     if avx512:

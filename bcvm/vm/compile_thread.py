@@ -1,4 +1,4 @@
-"""The one thread that owns all LLVM work. Started by the first request; quiet during a fork; started anew in a child."""
+"""The one thread that compiles: it asks LLVM, which is in a process of its own. Started by the first request; quiet during a fork; started anew in a child."""
 from __future__ import annotations
 
 import atexit
@@ -8,14 +8,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 
 from bcvm import turns
 from bcvm.compiler import loader as _loader  # noqa: F401  first: handlers registered last run first before a fork, and jobs take the loader's lock
+from bcvm.compiler.process import process
 
 HEAD_START = 0.0002  # seconds
-NICE = 10
+LEISURE = 0.05        # seconds after which it is looked again whether there is no other work
 SLICE_MIN, SLICE_MAX = 0.0001, 0.002  # seconds that a call which must be interpreted gives the compile thread before it begins
+REST = 10.0           # seconds without a job after which the compile process is sent away
 TURN = 0.00005        # seconds that a thread keeps the interpreter lock, while something is to be compiled, if another waits for it
 
 
@@ -47,28 +48,42 @@ class CompileThread:
         atexit.register(self.stop)
 
     def _reset(self) -> None:
-        self._jobs: deque[Callable[[], None]] = deque()
+        self._jobs: deque[tuple[Callable[[], None], bool]] = deque()  # and whether someone waits for it
         self._wake = threading.Condition()
         self._working = threading.Lock()  # held while a job runs
         self._busy = 0
-        self._next: Callable[[], None] | None = None  # taken from the queue and not done
+        self._next: tuple[Callable[[], None], bool] | None = None  # taken from the queue and not done
         self._garbage: deque[Callable[[], bool]] = deque()
         self._thread: threading.Thread | None = None
         self._stopping = False
 
-    def submit(self, job: Callable[[], None]) -> None:
+    def submit(self, job: Callable[[], None], waited: bool = False) -> bool:
+        """Have a job run; False if it never will: the interpreter is ending."""
         with self._wake:
             if self._stopping:
-                return
-            self._jobs.append(job)
+                return False
+            self._jobs.append((job, waited))
             self._busy += 1
             self._turns.short()
             if self._thread is None:
                 self._start()
             self._wake.notify_all()
+            return True
+
+    def when_idle(self, job: Callable[[], None]) -> None:
+        """Run a job that has time, when there is no other."""
+        def look() -> None:
+            if self.busy:
+                self.when_idle(job)
+            else:
+                self.submit(job)
+        timer = threading.Timer(LEISURE, look)
+        timer.daemon = True
+        if not self._stopping:
+            timer.start()
 
     def call(self, job: Callable[[], None], timeout: float | None = None) -> bool:
-        """Run a job and wait for it; False if it has not ended after `timeout` seconds (it goes on)."""
+        """Run a job and wait for it; False if it has not ended after `timeout` seconds (it goes on), or never will."""
         if threading.current_thread() is self._thread:
             job()
             return True
@@ -80,8 +95,16 @@ class CompileThread:
             finally:
                 done.set()
 
-        self.submit(run)
-        return done.wait(timeout)
+        return self.submit(run, waited=True) and done.wait(timeout)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a job runs or waits to run."""
+        return self._busy > 0
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping
 
     def is_current(self) -> bool:
         return threading.current_thread() is self._thread
@@ -110,26 +133,30 @@ class CompileThread:
                     self._garbage.append(free)
 
     def stop(self) -> None:
-        """At exit of the interpreter: drop what waits and let the running job end, so that no thread is killed inside LLVM."""
+        """At exit of the interpreter: drop what waits and let the running job end, without its answer, so that no thread is
+        killed in the middle of one."""
         with self._wake:
             self._stopping = True
             self._busy -= len(self._jobs)
             self._jobs.clear()
             self._turns.normal()
             self._wake.notify_all()
+        process.stop()
         if self._working.acquire(timeout=10):
             self._working.release()
 
     def _run(self) -> None:
         turns.compile_here()
-        with suppress(OSError):  # the caller's own threads, as those of a BLAS library, come first
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.getpriority(os.PRIO_PROCESS, 0) + NICE)
         while True:
             with self._wake:
-                self._wake.wait_for(lambda: self._jobs or self._garbage or self._stopping)
+                rested = not self._wake.wait_for(lambda: self._jobs or self._garbage or self._stopping, REST if process.pid else None)
                 if self._stopping:
                     return
                 job = self._next = self._jobs.popleft() if self._jobs else None
+            if rested:
+                with self._working:  # as a job: no fork meanwhile
+                    process.rest()
+                continue
             if self._garbage:
                 self._free()
             if job is None:
@@ -138,7 +165,8 @@ class CompileThread:
                 continue
             time.sleep(HEAD_START)  # lets the caller go on: a new thread would else keep the interpreter lock for a whole switch interval
             with self._working:
-                job()
+                turns.someone_waits(job[1])
+                job[0]()
                 self._next = None
             del job
             with self._wake:
@@ -168,7 +196,8 @@ class CompileThread:
     def give_way(self, usual: float) -> None:
         """Called by a caller that is about to interpret what is being compiled, which takes `usual` seconds: a slice for the compile thread, half of
         that within limits. The call then runs undisturbed."""
-        time.sleep(min(max(usual / 2, SLICE_MIN), SLICE_MAX))
+        if turns.wanted():
+            time.sleep(min(max(usual / 2, SLICE_MIN), SLICE_MAX))
 
     def ensure(self) -> None:
         """Start the thread if jobs wait that a fork left without one."""

@@ -30,8 +30,8 @@ class Miss:
 class Resume:
     """What a continuation returns that left again: the frames to go on with, outermost first."""
 
-    def __init__(self, frames: list[Frame]) -> None:
-        self.frames = frames
+    def __init__(self, frames: list[Frame], always: bool) -> None:
+        self.frames, self.always = frames, always
 
 
 MISS = Miss()
@@ -53,10 +53,16 @@ class Continuations:
         self._rounds.clear()
         return self if self.owner.settings().tier != "interpret" else None
 
-    def run(self, frame: Frame) -> Any:
-        """Interpret a frame that native code left; its first instruction is the interpreter's in any case."""
-        step_over_header(frame)
-        return interpreter.execute(frame, self.hooks())
+    def run(self, frame: Frame, always: bool, first: bool) -> Any:
+        """Go on in a frame. always: native code leaves here each time. first: the frame that it left, whose next instruction is the interpreter's in any
+        case; otherwise what that frame was called from."""
+        hooks = self.hooks()
+        if first:
+            step_over_header(frame)
+        if hooks is None or not always:
+            return interpreter.execute(frame, hooks)
+        done = (interpreter.step(frame) if first else None) or self.after_call_py(frame)
+        return done[1] if done is not None else interpreter.execute(frame, hooks)
 
     # -- the interpreter's hooks
     def at_loop(self, frame: Frame) -> tuple[bool, Any] | None:
@@ -66,26 +72,33 @@ class Continuations:
         return self._enter(frame, AFTER_CALLBACKS, self._passes)
 
     def _enter(self, frame: Frame, threshold: int, passes: Counter[Any]) -> tuple[bool, Any] | None:
-        pattern = tuple(i for i, v in enumerate(frame.stack) if type(v) is _RANGE_ITERATOR)
-        symbols = symbols_of(frame)
-        place = (frame.bound, frame.pc, pattern, symbols)
-        site = self._sites.get(place)
-        if site is None:
-            passes[place] += 1
-            if passes[place] < threshold or len(self._sites) >= MAX_SITES:
+        while True:
+            pattern = tuple(i for i, v in enumerate(frame.stack) if type(v) is _RANGE_ITERATOR)
+            symbols = symbols_of(frame)
+            place = (frame.bound, frame.pc, pattern, symbols)
+            site = self._sites.get(place)
+            if site is None:
+                passes[place] += 1
+                if passes[place] < threshold or len(self._sites) >= MAX_SITES:
+                    return None
+                site = self._sites[place] = make_site(self.owner, frame.bound, frame.pc, pattern, symbols)
+            result = site.target(*flat_values(frame, pattern), *(frame.resolver.table[name] for name, _ in symbols))
+            if result is MISS:
                 return None
-            site = self._sites[place] = make_site(self.owner, frame.bound, frame.pc, pattern, symbols)
-        result = site.target(*flat_values(frame, pattern), *(frame.resolver.table[name] for name, _ in symbols))
-        if result is MISS:
-            return None
-        if type(result) is not Resume:
-            return (True, result)
-        outer, *inner = result.frames
-        if inner:
-            outer.stack.append(self.owner.run_frames(inner))
-        frame.locals[:], frame.stack[:], frame.pc = outer.locals, outer.stack, outer.pc
-        step_over_header(frame)
-        return None
+            if type(result) is not Resume:
+                return (True, result)
+            outer, *inner = result.frames
+            if inner:
+                outer.stack.append(self.owner.run_frames(inner, result.always))
+            frame.locals[:], frame.stack[:], frame.pc = outer.locals, outer.stack, outer.pc
+            if not inner:
+                step_over_header(frame)
+            if not result.always:
+                return None
+            done = None if inner else interpreter.step(frame)
+            if done is not None:
+                return done
+            threshold, passes = AFTER_CALLBACKS, self._passes
 
 
 def step_over_header(frame: Frame) -> None:

@@ -64,7 +64,10 @@ def explain(function: "Function", args: Sequence[Any], kwargs: Mapping[str, Any]
     name = function.bound.program.name
     if made is not None:
         graph, compiled = made.graph, made.code.compiled
-        out = Explanation(name, describe_key(key), "full", steps_ms=made.ms, code_bytes=made.code.size)
+        kernels = made.code.kernels
+        count = sum(k.spliced for k in kernels)
+        tier = f"full, {count} of {len(kernels)} kernels spliced" if count else "full"
+        out = Explanation(name, describe_key(key), tier, steps_ms=made.ms, code_bytes=made.code.size)
         out.regions = [region_line(r) for r in compiled.regions]
         if values:
             slots = {k.key: k.slot for k in compiled.kernels}

@@ -72,6 +72,20 @@ def execute(frame: Frame, hooks: Hooks | None = None) -> Any:
         raise e.with_traceback(traceback_at(e.__traceback__, frame.bound.program, code.blame[pc], frame.globals))  # noqa: B904  the same error
 
 
+def step(frame: Frame) -> tuple[bool, Any] | None:
+    """Run the instruction at frame.pc, or what is joined with it; (True, result) if that ended the frame."""
+    code = frame.bound.__dict__.get("_decoded") or _decoded(frame.bound)
+    at = frame.pc
+    try:
+        pc = code.table[at](frame.locals, frame.stack, frame)
+    except BaseException as e:
+        raise e.with_traceback(traceback_at(e.__traceback__, frame.bound.program, code.blame[at], frame.globals))  # noqa: B904  the same error
+    if pc == RETURN:
+        return (True, frame.stack.pop())
+    frame.pc = pc
+    return None
+
+
 # -- decoding
 
 class _Code:

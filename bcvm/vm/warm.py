@@ -1,44 +1,95 @@
-"""What a process needs once before native code can be made: the compiler, LLVM, the run-time support. Paid where the first function is jitted, so
-that neither import nor the first calls pay for it. It ends with a trial: a small function is compiled and called, and if that does
-not give the right result there is no native code in this process, with the reason."""
+"""What a process needs once before native code can be made: the compiler, LLVM, the run-time support. Begun where the first function is jitted, on the
+compile thread, so that neither the import nor a call pays for it. It ends with a trial: a small function is compiled and called, and if
+that does not give the right result there is no native code in this process, with the reason."""
 from __future__ import annotations
 
-from functools import cache
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
+from bcvm import turns
 from bcvm.bytecode.instructions import BY_NAME
 from bcvm.bytecode.program import BoundProgram, Code, Param, Program
+from bcvm.compiler.process import process
 from bcvm.errors import BcvmError, CompileError
 from bcvm.specialise import specialise_call
 from bcvm.vm import entry
+from bcvm.vm.compile_thread import thread
 
 _TRIAL = Program("trial", "", (Code(BY_NAME["LOAD"].opcode, (0,)), Code(BY_NAME["LOAD"].opcode, (0,)), Code(BY_NAME["CALL_OP"].opcode, (0, 0, 2)),
                                Code(BY_NAME["RETURN"].opcode)), (Param("x"),), ("x",), names=("add",))
+_begun = False
+_reason = ""
 
 
-@cache
+def begin() -> None:
+    """Make it all, in the background; the first call of this function does it."""
+    global _begun, _reason
+    if not _begun:
+        _begun = True
+        _reason = entry.reason()
+        if not _reason:
+            thread.submit(_make)
+
+
 def warm() -> str:
-    """Make it all; returns why there can be no native code here, '' if there can."""
-    if entry.reason():
-        return entry.reason()
+    """The same, and wait for it; what `reason` says then."""
+    begin()
+    if not _reason:
+        thread.call(lambda: None)
+    return _reason
+
+
+def reason() -> str:
+    """Why there can be no native code here; '' if there can, or if that is not known yet."""
+    return _reason
+
+
+def _make() -> None:
+    global _reason
     try:
-        from bcvm.compiler import native
-        from bcvm.compiler.driver import library  # noqa: F401
-        from bcvm.compiler.kernels import column, conv, libm, math, matmul, movement, region, row, transpose  # noqa: F401  loading a module holds up callers
-        x = np.arange(3, dtype=np.float32)
-        graph = specialise_call(BoundProgram(_TRIAL), (x,), (), _no_callees)
-        target = entry.make_function_type("Trial", {})()
-        entry.initialise(target, _not_taken)
-        code = native.build(graph, 1, (), entry.get_entry(target), _left)
-        entry.set_entry(target, code.entry)
-        if target(x).tolist() != [0.0, 2.0, 4.0]:
-            raise CompileError("the trial function gives a wrong result")
-        entry.set_entry(target, 0)
-        code.release()
+        process.prepare(turns.nobody_waits())
+        with _between_modules():
+            from bcvm.compiler import native
+            from bcvm.compiler.driver import library  # noqa: F401
+            from bcvm.compiler.kernels import column, conv, libm, math, matmul, movement, region, row, transpose  # noqa: F401
+        _try(native)
     except (BcvmError, ImportError, OSError) as e:
-        return f"{type(e).__name__}: {e}"
-    return ""
+        _reason = f"{type(e).__name__}: {e}"
+
+
+class _Finder:
+    """Finds no module: each search for one is a place where calls may come first."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        turns.checkpoint()
+
+
+@contextmanager
+def _between_modules() -> Iterator[None]:
+    finder: Any = _Finder
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+def _try(native: Any) -> None:
+    x = np.arange(3, dtype=np.float32)
+    graph = specialise_call(BoundProgram(_TRIAL), (x,), (), _no_callees)
+    target = entry.make_function_type("Trial", {})()
+    entry.initialise(target, _not_taken)
+    code = native.build(graph, 1, (), entry.get_entry(target), _left)
+    entry.set_entry(target, code.entry)
+    if target(x).tolist() != [0.0, 2.0, 4.0]:
+        raise CompileError("the trial function gives a wrong result")
+    entry.set_entry(target, 0)
+    code.release()
 
 
 def _no_callees(function: object) -> BoundProgram:

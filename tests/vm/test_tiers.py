@@ -61,7 +61,7 @@ def quiet() -> Any:
 
 
 @pytest.mark.parametrize("case", PROGRAMS, ids=lambda c: c.name)
-@pytest.mark.parametrize("tier", ["interpret", "auto", "full"])
+@pytest.mark.parametrize("tier", ["interpret", "auto", "splice", "full"])
 def test_program_gives_what_python_gives(case: ProgramCase, tier: str) -> None:
     check(case, bcvm.jit(case.fn, tier=tier))
 

@@ -122,11 +122,11 @@ class Plan:
 
     def cost(self, n: int) -> int:
         step = self.step(n)
-        return _cost(step.op, step.attrs, step.dtype, tuple(self.dtype[a] for a in step.args), self.lanes, self.target)
+        return step_cost(step.op, step.attrs, step.dtype, tuple(self.dtype[a] for a in step.args), self.lanes, self.target)
 
 
 @lru_cache(maxsize=4096)
-def _cost(op: str, attrs: tuple[tuple[str, Any], ...], dtype: str, args: tuple[str, ...], lanes: int, target: Target) -> int:
+def step_cost(op: str, attrs: tuple[tuple[str, Any], ...], dtype: str, args: tuple[str, ...], lanes: int, target: Target) -> int:
     """Instructions of a step, by writing it once."""
     f = Function(Module(target), "")
     emit_step(Vector(f, lanes), Step(op, tuple(range(len(args))), dtype, attrs), [Value(d, f"%a{i}") for i, d in enumerate(args)])

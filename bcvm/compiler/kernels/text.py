@@ -2,13 +2,14 @@
 written here is what the code generator selects instructions from."""
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from bcvm.compiler import abi
 from bcvm.compiler.target import Target
 from bcvm.turns import checkpoint
 
+FIXED = ("%ops", "%sizes")  # what a kernel only reads
 KERNEL_PARAMETERS = "ptr %ctx, ptr %ops, ptr %sizes, i64 %lo, i64 %hi"
 
 
@@ -31,6 +32,9 @@ class Module:
 
     def has_helper(self, name: str) -> bool:
         return name in self._helpers
+
+    def has_helpers(self) -> bool:
+        return bool(self._helpers)
 
     def add(self, function: Function) -> None:
         self._functions.append(function.text())
@@ -59,6 +63,7 @@ class Function:
         self._entry: list[str] = []
         self._lines: list[str] = []
         self._count = 0
+        self._loaded: dict[tuple[str, str], str] = {}  # words that never change, by block and address
         self.block = "entry"
 
     def op(self, text: str) -> str:
@@ -141,19 +146,29 @@ class Function:
 
     def word(self, base: str, index: int) -> str:
         """The 64-bit word of a table at a constant index."""
-        at = self.op(f"getelementptr i64, ptr {base}, i64 {index}") if index else base
-        return self.op(f"load i64, ptr {at}")
+        return self._once(f"i64 {base} {index}", lambda: self._load("i64", base, index)) if base in FIXED else self._load("i64", base, index)
+
+    def _load(self, what: str, base: str, index: int) -> str:
+        at = self.op(f"getelementptr {what}, ptr {base}, i64 {index}") if index else base
+        return self.op(f"load {what}, ptr {at}")
+
+    def _once(self, key: str, load: Callable[[], str]) -> str:
+        """A load that an earlier one in this block, or in the first, may stand for."""
+        for block in (self.block, "entry"):
+            if (block, key) in self._loaded:
+                return self._loaded[block, key]
+        name = self._loaded[self.block, key] = load()
+        return name
 
     def pointer(self, base: str, index: int) -> str:
-        at = self.op(f"getelementptr ptr, ptr {base}, i64 {index}") if index else base
-        return self.op(f"load ptr, ptr {at}")
+        return self._once(f"ptr {base} {index}", lambda: self._load("ptr", base, index)) if base in FIXED else self._load("ptr", base, index)
 
     def at(self, base: str, offset: str, scale: str = "i8") -> str:
         return self.op(f"getelementptr {scale}, ptr {base}, i64 {offset}")
 
     def table(self, name: str) -> str:
         """The address of a run-time function, from the Context."""
-        return self.pointer(self.pointer("%ctx", abi.CTX_TABLE), abi.INDEX[name])
+        return self._once(f"table {name}", lambda: self._load("ptr", self._load("ptr", "%ctx", abi.CTX_TABLE), abi.INDEX[name]))
 
     def text(self) -> str:
         return "\n".join([f"{self._head} {{", "entry:", *self._entry, *self._lines, "}"])

@@ -287,13 +287,17 @@ class Vector:
         s = held_type(a.dtype)
         return self.choose(self.raw(f"fcmp o{how}", s, a.ref, b.ref), a.ref, b.ref, s)
 
+    def is_number(self, v: Value) -> bool:
+        """Whether a float is a constant and no NaN."""
+        return v.ref.startswith(("splat", "0x")) and "0x7FF8" not in v.ref
+
     def _pick(self, how: str, a: Value, b: Value, nan: bool) -> Value:
         if a.dtype == "bool":
             return self.bit("or" if how == "gt" else "and", a, b)
         if not dtypes.is_float(a.dtype):
             return self.select(self.compare(how, a, b), a, b)
         s = held_type(a.dtype)
-        if nan and b.ref.startswith(("splat", "0x")) and "0x7FF8" not in b.ref:  # a constant is no NaN: one instruction, operands swapped
+        if nan and self.is_number(b):  # one instruction, operands swapped
             return Value(a.dtype, self._extreme(how, b, a))
         first = self._extreme(how, a, b)
         if nan:

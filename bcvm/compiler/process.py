@@ -1,0 +1,310 @@
+"""The compile process: LLVM in a process of our own, started on demand, fed over pipes, replaced when it dies and sent away when it has nothing to do.
+
+So LLVM takes no memory here, no turn of the interpreter lock and no caller's processor time, its process-wide options disturb nobody, and where it
+fails altogether a request fails, not the user's process. `Unavailable` says that this process has to do it itself.
+"""
+from __future__ import annotations
+
+import atexit
+import ctypes
+import importlib.util
+import marshal
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+from bcvm.compiler import worker
+from bcvm.compiler.worker import EQUAL, MODEST, PATIENT
+from bcvm.errors import CompileError
+
+VARIABLE = "BCVM_COMPILE_PROCESS"  # 'off': LLVM is loaded into this process
+# Real time for one request, or for the start, in seconds and for each byte of text; `worker` limits the processor time.
+SECONDS, PER_BYTE = 60.0, 1e-3
+# What nobody waits for is PATIENT. While others use all processors that would be never: after so long, for a request and for each byte of it, a
+# MODEST process takes over for so many requests.
+PATIENCE, PATIENCE_PER_BYTE, TURNS = 0.4, 2e-5, 64
+_SETPGROUP = 2  # POSIX_SPAWN_SETPGROUP
+
+
+class Unavailable(Exception):
+    """There is no compile process here, and why."""
+
+
+class Died(Exception):
+    """The process ended before it answered, or had to be; the last words. late: it took too long."""
+
+    def __init__(self, words: str, late: bool = False) -> None:
+        super().__init__(words)
+        self.late = late
+
+
+class _Child:
+    """One process, from start to end."""
+
+    def __init__(self, priority: int, options: tuple[str, ...]) -> None:
+        llvmlite = importlib.util.find_spec("llvmlite")
+        if llvmlite is None or not llvmlite.submodule_search_locations:
+            raise ImportError("llvmlite is not installed")
+        where = os.path.dirname(next(iter(llvmlite.submodule_search_locations)))
+        script = [worker.__file__] if os.path.isfile(worker.__file__) else ["-c", _source()]
+        theirs: list[int] = []
+        self._fds: list[int] = []  # requests go into the first, answers come from the second; last words
+        try:
+            for _ in range(2):
+                pair = os.pipe()
+                self._fds.append(pair[1 - len(self._fds)])
+                theirs.append(pair[len(theirs)])
+            self._fds.append(os.memfd_create("bcvm-llvm", os.MFD_CLOEXEC))
+            self.pid = spawn([sys.executable, "-I", "-S", *script, where, str(priority), *options], (*theirs, self._fds[2]))
+        except BaseException:
+            self._close()
+            raise
+        finally:
+            for fd in theirs:
+                os.close(fd)
+        self.priority = priority
+        self.host: tuple[str, dict[str, bool]] | None = None
+
+    def ready(self) -> tuple[str, dict[str, bool]]:
+        """Waits for the start. Name and features of the processor."""
+        if self.host is None:
+            self.host = self._read(PATIENCE if self.priority == PATIENT else SECONDS)
+        return self.host
+
+    def ask(self, priority: int, request: tuple[Any, ...]) -> tuple[bool, Any]:
+        size = len(request[0])
+        self.priority = max(self.priority, priority)
+        try:
+            worker.write(self._fds[0], marshal.dumps((priority, *request)))
+        except OSError:
+            raise self._died() from None
+        made: tuple[bool, Any] = self._read(PATIENCE + PATIENCE_PER_BYTE * size if self.priority == PATIENT else SECONDS + PER_BYTE * size)
+        return made
+
+    def _read(self, seconds: float) -> Any:
+        poll = select.poll()
+        poll.register(self._fds[1], select.POLLIN)
+        if not poll.poll(seconds * 1e3):
+            self.kill()
+            self.end()
+            raise Died(f"gave no answer in {seconds:.1f} s", late=True)
+        message = worker.read(self._fds[1])
+        if message is None:
+            raise self._died()
+        return marshal.loads(message)
+
+    def _died(self) -> Died:
+        """Collects it: how it ended, and what it said last."""
+        size = os.lseek(self._fds[2], 0, os.SEEK_END)
+        words = os.pread(self._fds[2], 500, max(size - 500, 0)).decode("utf-8", "replace").strip()
+        code = self.end()
+        how = f"ended with code {code}" if code >= 0 else f"was ended by signal {-code}"
+        return Died(how + (f": {words}" if words else ""), late=code == -signal.SIGPROF)
+
+    def kill(self) -> None:
+        """End it now; who waits for its answer sees it end."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+    def end(self) -> int:
+        """Lets it end, and collects it; its exit code, or minus the signal."""
+        self._close()
+        try:
+            for _ in range(200):
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                if pid:
+                    return os.waitstatus_to_exitcode(status)
+                time.sleep(0.005)
+            self.kill()
+            return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        except ChildProcessError:  # someone else in this process collects all children
+            return 0
+
+    def forget(self) -> None:
+        """In a child of a fork: it belongs to the parent."""
+        self._close()
+
+    def _close(self) -> None:
+        for fd in self._fds:
+            os.close(fd)
+        self._fds.clear()
+
+
+def spawn(arguments: list[str], fds: tuple[int, ...]) -> int:
+    """Start a program with these as its standard input, output and error, in a process group of its own, so that Ctrl-C in the terminal is not
+    for it. subprocess, and os.posix_spawn, would hold up every thread until the program is loaded: some milliseconds."""
+    libc = ctypes.CDLL(None)
+    actions, attributes, pid = ctypes.create_string_buffer(512), ctypes.create_string_buffer(1024), ctypes.c_int()  # larger than any libc's
+
+    def call(name: str, *values: Any) -> None:
+        error = getattr(libc, name)(*values)
+        if error:
+            raise OSError(error, f"{name}: {os.strerror(error)}")
+
+    call("posix_spawn_file_actions_init", actions)
+    call("posix_spawnattr_init", attributes)
+    try:
+        for target, fd in enumerate(fds):
+            call("posix_spawn_file_actions_adddup2", actions, fd, target)
+        call("posix_spawnattr_setflags", attributes, ctypes.c_short(_SETPGROUP))
+        call("posix_spawnattr_setpgroup", attributes, 0)
+        argv = (ctypes.c_char_p * (len(arguments) + 1))(*map(os.fsencode, arguments), None)
+        environment = [os.fsencode(k) + b"=" + os.fsencode(v) for k, v in os.environ.items()]
+        envp = (ctypes.c_char_p * (len(environment) + 1))(*environment, None)
+        call("posix_spawn", ctypes.byref(pid), os.fsencode(arguments[0]), actions, attributes, argv, envp)
+    finally:
+        libc.posix_spawn_file_actions_destroy(actions)
+        libc.posix_spawnattr_destroy(attributes)
+    return pid.value
+
+
+class CompileProcess:
+    """The process that there is now, if any. Requests from several threads are served one by one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._child: _Child | None = None
+        self._ending = False
+        self._modest = 0             # patient requests still to come that will be modest
+        self._host: tuple[str, dict[str, bool]] | None = None
+        self.reason = _unsuitable()  # why there is none
+        self.started = 0
+        os.register_at_fork(before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._in_child)
+
+    @property
+    def pid(self) -> int | None:
+        child = self._child
+        return child.pid if child is not None else None
+
+    def prepare(self, patient: bool) -> None:
+        """Start it, if there is none, and go on: something will be asked soon."""
+        with self._lock, suppress(Unavailable, CompileError):
+            self._start(PATIENT if patient else EQUAL, worker.OPTIONS)
+
+    def host(self, patient: bool = False) -> tuple[str, dict[str, bool]]:
+        """Name and features of the processor."""
+        with self._lock:
+            if self._host is None:
+                self._host = self._ready(PATIENT if patient else EQUAL).ready()
+            return self._host
+
+    def emit(self, patient: bool, *request: Any) -> bytes:
+        """Object code; the request is what `worker.Compiler.emit` takes. CompileError: invalid IR, or LLVM failed. patient: nobody waits, so
+        everything else comes first."""
+        with self._lock:
+            self._modest -= self._modest > 0
+            try:
+                return self._ask(PATIENT if patient else EQUAL, request)
+            except Died as e:  # perhaps someone ended it, or the machine is busy
+                if e.late:
+                    self._modest = TURNS
+            try:
+                return self._ask(PATIENT if patient else EQUAL, request)
+            except Died as e:
+                raise CompileError(f"the compile process {e}") from None
+
+    def _ask(self, priority: int, request: tuple[Any, ...]) -> bytes:
+        child = self._ready(self._now(priority))
+        try:
+            good, made = child.ask(self._now(priority), request)
+        except Died as e:
+            self._child = None
+            if self._ending:
+                raise CompileError("the interpreter is ending") from None
+            if e.late and child.priority != PATIENT:
+                raise CompileError(f"the compile process {e}") from None
+            raise
+        if not good:
+            raise CompileError(made)
+        code: bytes = made
+        return code
+
+    def _now(self, priority: int) -> int:
+        return MODEST if priority == PATIENT and self._modest else priority
+
+    def _start(self, priority: int, options: tuple[str, ...]) -> _Child:
+        """The process; perhaps it is still starting."""
+        if self._ending:
+            raise CompileError("the interpreter is ending")
+        if not self.reason and self._child is None:
+            try:
+                self._child = _Child(priority, options)
+                self.started += 1
+            except (OSError, RuntimeError) as e:  # processes cannot be started here, or not any more
+                self.reason = f"no compile process: {e}"
+        if self._child is None:
+            raise Unavailable(self.reason)
+        return self._child
+
+    def _ready(self, priority: int) -> _Child:
+        """The process, ready for a request."""
+        why = ""
+        for now, options in ((priority, worker.OPTIONS), (min(priority, MODEST), worker.OPTIONS), (EQUAL, ())):  # an option that this LLVM does not know ends it
+            child = self._start(now, options)
+            try:
+                child.ready()
+                return child
+            except Died as e:
+                self._child, why = None, f"the compile process {e}"
+                if e.late:
+                    self._modest = TURNS
+        if self._ending:
+            raise CompileError("the interpreter is ending")
+        self.reason = why
+        raise Unavailable(why)
+
+    def rest(self) -> None:
+        """Nothing is to be done for some time: give the memory back."""
+        with self._lock:
+            child, self._child = self._child, None
+            if child is not None:
+                child.end()
+
+    def stop(self) -> None:
+        """At exit of the interpreter: nothing more is compiled, and whoever waits for an answer gets a CompileError."""
+        self._ending = True
+        child = self._child
+        if child is not None:
+            child.kill()
+        if self._lock.acquire(timeout=2):
+            with suppress(OSError):
+                if self._child is not None:
+                    self._child.end()
+            self._child = None
+            self._lock.release()
+
+    def _before_fork(self) -> None:
+        self._lock.acquire()
+
+    def _after_fork(self) -> None:
+        self._lock.release()
+
+    def _in_child(self) -> None:
+        if self._child is not None:
+            self._child.forget()
+        self._child = None
+        self._lock = threading.Lock()
+
+
+def _source() -> str:
+    """The text of `worker` where it is no file: in an archive."""
+    loader: Any = worker.__loader__
+    return str(loader.get_data(worker.__file__).decode())
+
+
+def _unsuitable() -> str:
+    """Why this process cannot have a compile process."""
+    if os.environ.get(VARIABLE, "").lower() in ("off", "0", "no", "false"):
+        return f"{VARIABLE} is off"
+    if getattr(sys, "frozen", False) or not os.path.basename(sys.executable or "").lower().startswith("python"):
+        return f"{sys.executable or 'this program'} is no Python interpreter that could be started once more"
+    return ""
+
+
+process = CompileProcess()
+atexit.register(process.stop)

@@ -1,0 +1,247 @@
+"""LLVM in a process of its own: whatever becomes of it, requests are answered or fail, and nothing is left behind."""
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bcvm.compiler import loader
+from bcvm.compiler.process import CompileProcess, process
+from bcvm.compiler.target import host
+from bcvm.errors import CompileError
+
+ROOT = Path(__file__).resolve().parents[2]
+# An instruction of another machine: LLVM ends the process that it is in.
+FATAL = "declare void @llvm.aarch64.hint(i32 immarg)\ndefine void @f() {\ncall void @llvm.aarch64.hint(i32 0)\nret void\n}"
+
+
+def returns(n: int) -> str:
+    return f"define i64 @f() {{\nret i64 {n}\n}}"
+
+
+def value(code: bytes) -> int:
+    loaded = loader.load(code)
+    try:
+        return int(ctypes.CFUNCTYPE(ctypes.c_int64)(loaded.address("f"))())
+    finally:
+        loaded.release()
+
+
+def script(text: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, timeout=120, env={**os.environ, **environment})
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs: one that has ended and is not yet collected does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def gone(pid: int, seconds: float = 20) -> bool:
+    end = time.monotonic() + seconds
+    while alive(pid) and time.monotonic() < end:
+        time.sleep(0.01)
+    return not alive(pid)
+
+
+@pytest.fixture
+def own() -> Iterator[CompileProcess]:
+    made = CompileProcess()
+    if made.reason:
+        pytest.skip(made.reason)
+    yield made
+    made.stop()
+
+
+def emit(at: CompileProcess, n: int, patient: bool = False) -> int:
+    to = host()
+    return value(at.emit(patient, returns(n), to.cpu, to.features, 1, True))
+
+
+def test_one_process_answers_all_requests(own: CompileProcess) -> None:
+    assert [emit(own, n, patient=n > 2) for n in range(5)] == [0, 1, 2, 3, 4]
+    assert own.started == 1
+
+
+def test_text_larger_than_a_pipe(own: CompileProcess) -> None:
+    to = host()
+    text = "\n".join(f"define i64 @g{i}() {{\nret i64 {i}\n}}" for i in range(5000)) + "\n" + returns(7)
+    assert value(own.emit(False, text, to.cpu, to.features, 0, True)) == 7
+
+
+def test_invalid_text_is_an_error_and_the_process_goes_on(own: CompileProcess) -> None:
+    to = host()
+    with pytest.raises(CompileError, match="invalid LLVM IR"):
+        own.emit(False, "define i64 @f() { ret i32 0 }", to.cpu, to.features, 1, True)
+    assert emit(own, 3) == 3 and own.started == 1
+
+
+def test_a_process_that_was_killed_is_replaced(own: CompileProcess) -> None:
+    emit(own, 1)
+    assert own.pid
+    os.kill(own.pid, signal.SIGKILL)
+    assert emit(own, 2) == 2 and own.started == 2
+
+
+def test_a_fatal_error_of_llvm_fails_one_request(own: CompileProcess) -> None:
+    for _ in range(2):
+        with pytest.raises(CompileError, match="(?s)compile process .*LLVM ERROR"):
+            own.emit(False, FATAL, host().cpu, host().features, 1, True)
+        assert emit(own, 5) == 5
+
+
+def test_after_a_fatal_error_the_call_stays_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    import numpy as np
+
+    import bcvm
+    from bcvm.compiler.region import KernelSource
+    from bcvm.compiler.table import KernelTable
+    from bcvm.vm import warm
+    jit = bcvm.jit  # loads what the compiler needs
+    if warm.warm() or process.reason:
+        pytest.skip(warm.warm() or process.reason)
+
+    @jit(tier="full")
+    def f(x):
+        return np.arctan(x * 1.7182) - 3.25
+
+    kernel = KernelTable.kernel
+    monkeypatch.setattr(KernelTable, "kernel", lambda self, key, make, *more: kernel(self, ("fatal", key), lambda: KernelSource("f", FATAL, "fatal"), *more))
+    x = np.arange(4.0)
+    for _ in range(2):
+        assert np.allclose(f(x), np.arctan(x * 1.7182) - 3.25)
+    stats = f.stats()
+    assert stats["native"] == 0 and stats["interpreted"] == 2 and len(stats["errors"]) == 1, stats
+    assert "LLVM ERROR" in stats["errors"][0]
+
+
+def test_a_patient_process_on_a_busy_machine_is_replaced(own: CompileProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bcvm.compiler.process.PATIENCE", 0.05)
+    emit(own, 1)
+    assert own.pid
+    os.kill(own.pid, signal.SIGSTOP)  # as if others took all the time
+    assert emit(own, 2, patient=True) == 2 and own.started == 2
+
+
+def test_requests_of_many_threads(own: CompileProcess) -> None:
+    got: dict[int, int] = {}
+
+    def work(n: int) -> None:
+        got[n] = emit(own, n)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert got == {n: n for n in range(8)} and own.started == 1
+
+
+def test_rest_leaves_nothing_behind(own: CompileProcess) -> None:
+    before = os.listdir("/proc/self/fd")
+    emit(own, 1)
+    pid = own.pid
+    assert pid and alive(pid)
+    own.rest()
+    assert not Path(f"/proc/{pid}").exists(), "collected"
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert emit(own, 2) == 2 and own.started == 2
+
+
+def test_after_stop_requests_fail(own: CompileProcess) -> None:
+    emit(own, 1)
+    own.stop()
+    with pytest.raises(CompileError, match="ending"):
+        emit(own, 2)
+    assert own.pid is None
+
+
+def test_its_descriptors_are_not_inherited(own: CompileProcess) -> None:
+    emit(own, 1)
+    child = own._child
+    assert child is not None and not any(os.get_inheritable(fd) for fd in child._fds)
+    links = {os.readlink(f"/proc/{own.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{own.pid}/fd")}
+    assert len([link for link in links if link.startswith("pipe:")]) == 2, links
+
+
+def test_a_fork_has_a_process_of_its_own(own: CompileProcess) -> None:
+    emit(own, 1)
+    mine = own.pid
+    child = os.fork()
+    if child == 0:
+        good = False
+        try:
+            good = own.pid is None and emit(own, 2) == 2 and own.pid != mine
+            own.stop()
+        finally:
+            os._exit(0 if good else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert emit(own, 3) == 3 and own.pid == mine
+
+
+SAY = "from bcvm.compiler import llvm\nfrom bcvm.compiler.process import process\nllvm.compile_ir('define i32 @f() { ret i32 0 }')\nprint(process.pid or 0, process.reason, flush=True)\n"
+
+
+def test_it_ends_when_the_process_that_started_it_is_killed() -> None:
+    done = script(SAY + "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+    pid = int(done.stdout.split()[0])
+    assert done.returncode == -signal.SIGKILL and pid and gone(pid)
+
+
+def test_it_ends_with_the_interpreter() -> None:
+    done = script("import bcvm.vm.compile_thread\n" + SAY)
+    assert (done.returncode, done.stderr) == (0, "") and gone(int(done.stdout.split()[0]), 2)
+
+
+def test_an_interrupt_from_the_terminal_is_not_for_it() -> None:
+    text = SAY + "import os, signal, time\ntry:\n    os.killpg(0, signal.SIGINT)\n    time.sleep(5)\nexcept KeyboardInterrupt:\n    pass\n" + SAY
+    done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, timeout=120, start_new_session=True)
+    pids = [line.split()[0] for line in done.stdout.splitlines()]
+    assert (done.returncode, done.stderr) == (0, "") and len(pids) == 2 and pids[0] == pids[1] != "0"
+
+
+def test_the_variable_keeps_llvm_in_this_process() -> None:
+    done = script(SAY, BCVM_COMPILE_PROCESS="off")
+    assert (done.returncode, done.stdout.strip()) == (0, "0 BCVM_COMPILE_PROCESS is off"), done.stderr
+
+
+@pytest.mark.parametrize("executable", ["", "/usr/bin/env", "{folder}/python", "{folder}/python-that-is-not-there"])
+def test_where_there_can_be_no_process_llvm_runs_in_this_one(executable: str, tmp_path: Path) -> None:
+    (tmp_path / "python").write_text("#!/bin/sh\nexit 3\n")
+    (tmp_path / "python").chmod(0o755)
+    name = executable.format(folder=tmp_path)
+    done = script(f"import sys\nsys.executable = {name!r}\n" + SAY)
+    assert done.returncode == 0 and done.stdout.startswith("0 ") and len(done.stdout) > 10, done.stderr
+
+
+AWAY = """
+import time, numpy as np, bcvm
+from bcvm.compiler.process import process
+from bcvm.vm import compile_thread
+compile_thread.REST = 0.05
+def f(x): return x + 1.0
+def g(x): return x * 3.0
+bcvm.jit(f).warmup((np.ones(3),))
+end = time.monotonic() + 20
+while process.pid and time.monotonic() < end:
+    time.sleep(0.01)
+print(process.pid, process.started)
+bcvm.jit(g).warmup((np.ones(3),))
+print(process.started)
+"""
+
+
+def test_it_is_sent_away_when_there_is_nothing_to_do(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(AWAY)
+    done = subprocess.run([sys.executable, str(tmp_path / "program.py")], cwd=ROOT, capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": str(ROOT), "BCVM_KERNEL_CACHE": "off"})
+    assert done.stdout.split() == ["None", "1", "2"] or process.reason, done.stderr
