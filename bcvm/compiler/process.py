@@ -19,15 +19,11 @@ from contextlib import suppress
 from typing import Any
 
 from bcvm.compiler import worker
-from bcvm.compiler.worker import EQUAL, MODEST, PATIENT
 from bcvm.errors import CompileError
 
 VARIABLE = "BCVM_COMPILE_PROCESS"  # 'off': LLVM is loaded into this process
 # Real time for one request, or for the start, in seconds and for each byte of text; `worker` limits the processor time.
 SECONDS, PER_BYTE = 60.0, 1e-3
-# What nobody waits for is PATIENT. While others use all processors that would be never: after so long, for a request and for each byte of it, a
-# MODEST process takes over for so many requests.
-PATIENCE, PATIENCE_PER_BYTE, TURNS = 0.4, 2e-5, 64
 _SETPGROUP = 2  # POSIX_SPAWN_SETPGROUP
 
 
@@ -46,7 +42,7 @@ class Died(Exception):
 class _Child:
     """One process, from start to end."""
 
-    def __init__(self, priority: int, options: tuple[str, ...]) -> None:
+    def __init__(self, patient: bool, options: tuple[str, ...]) -> None:
         llvmlite = importlib.util.find_spec("llvmlite")
         if llvmlite is None or not llvmlite.submodule_search_locations:
             raise ImportError("llvmlite is not installed")
@@ -60,30 +56,27 @@ class _Child:
                 self._fds.append(pair[1 - len(self._fds)])
                 theirs.append(pair[len(theirs)])
             self._fds.append(os.memfd_create("bcvm-llvm", os.MFD_CLOEXEC))
-            self.pid = spawn([sys.executable, "-I", "-S", *script, where, str(priority), *options], (*theirs, self._fds[2]))
+            self.pid = spawn([sys.executable, "-I", "-S", *script, where, str(int(patient)), *options], (*theirs, self._fds[2]))
         except BaseException:
             self._close()
             raise
         finally:
             for fd in theirs:
                 os.close(fd)
-        self.priority = priority
         self.host: tuple[str, dict[str, bool]] | None = None
 
     def ready(self) -> tuple[str, dict[str, bool]]:
         """Waits for the start. Name and features of the processor."""
         if self.host is None:
-            self.host = self._read(PATIENCE if self.priority == PATIENT else SECONDS)
+            self.host = self._read(SECONDS)
         return self.host
 
-    def ask(self, priority: int, request: tuple[Any, ...]) -> tuple[bool, Any]:
-        size = len(request[0])
-        self.priority = max(self.priority, priority)
+    def ask(self, patient: bool, request: tuple[Any, ...]) -> tuple[bool, Any]:
         try:
-            worker.write(self._fds[0], marshal.dumps((priority, *request)))
+            worker.write(self._fds[0], marshal.dumps((patient, *request)))
         except OSError:
             raise self._died() from None
-        made: tuple[bool, Any] = self._read(PATIENCE + PATIENCE_PER_BYTE * size if self.priority == PATIENT else SECONDS + PER_BYTE * size)
+        made: tuple[bool, Any] = self._read(SECONDS + PER_BYTE * len(request[0]))
         return made
 
     def _read(self, seconds: float) -> Any:
@@ -170,7 +163,6 @@ class CompileProcess:
         self._lock = threading.Lock()
         self._child: _Child | None = None
         self._ending = False
-        self._modest = 0             # patient requests still to come that will be modest
         self._host: tuple[str, dict[str, bool]] | None = None
         self.reason = _unsuitable()  # why there is none
         self.started = 0
@@ -184,39 +176,37 @@ class CompileProcess:
     def prepare(self, patient: bool) -> None:
         """Start it, if there is none, and go on: something will be asked soon."""
         with self._lock, suppress(Unavailable, CompileError):
-            self._start(PATIENT if patient else EQUAL, worker.OPTIONS)
+            self._start(patient, worker.OPTIONS)
 
     def host(self, patient: bool = False) -> tuple[str, dict[str, bool]]:
         """Name and features of the processor."""
         with self._lock:
             if self._host is None:
-                self._host = self._ready(PATIENT if patient else EQUAL).ready()
+                self._host = self._ready(patient).ready()
             return self._host
 
     def emit(self, patient: bool, *request: Any) -> bytes:
         """Object code; the request is what `worker.Compiler.emit` takes. CompileError: invalid IR, or LLVM failed. patient: nobody waits, so
         everything else comes first."""
         with self._lock:
-            self._modest -= self._modest > 0
             try:
-                return self._ask(PATIENT if patient else EQUAL, request)
-            except Died as e:  # perhaps someone ended it, or the machine is busy
-                if e.late:
-                    self._modest = TURNS
+                return self._ask(patient, request)
+            except Died:  # perhaps someone ended it
+                pass
             try:
-                return self._ask(PATIENT if patient else EQUAL, request)
+                return self._ask(patient, request)
             except Died as e:
                 raise CompileError(f"the compile process {e}") from None
 
-    def _ask(self, priority: int, request: tuple[Any, ...]) -> bytes:
-        child = self._ready(self._now(priority))
+    def _ask(self, patient: bool, request: tuple[Any, ...]) -> bytes:
+        child = self._ready(patient)
         try:
-            good, made = child.ask(self._now(priority), request)
+            good, made = child.ask(patient, request)
         except Died as e:
             self._child = None
             if self._ending:
                 raise CompileError("the interpreter is ending") from None
-            if e.late and child.priority != PATIENT:
+            if e.late:
                 raise CompileError(f"the compile process {e}") from None
             raise
         if not good:
@@ -224,16 +214,13 @@ class CompileProcess:
         code: bytes = made
         return code
 
-    def _now(self, priority: int) -> int:
-        return MODEST if priority == PATIENT and self._modest else priority
-
-    def _start(self, priority: int, options: tuple[str, ...]) -> _Child:
+    def _start(self, patient: bool, options: tuple[str, ...]) -> _Child:
         """The process; perhaps it is still starting."""
         if self._ending:
             raise CompileError("the interpreter is ending")
         if not self.reason and self._child is None:
             try:
-                self._child = _Child(priority, options)
+                self._child = _Child(patient, options)
                 self.started += 1
             except (OSError, RuntimeError) as e:  # processes cannot be started here, or not any more
                 self.reason = f"no compile process: {e}"
@@ -241,18 +228,16 @@ class CompileProcess:
             raise Unavailable(self.reason)
         return self._child
 
-    def _ready(self, priority: int) -> _Child:
+    def _ready(self, patient: bool) -> _Child:
         """The process, ready for a request."""
         why = ""
-        for now, options in ((priority, worker.OPTIONS), (min(priority, MODEST), worker.OPTIONS), (EQUAL, ())):  # an option that this LLVM does not know ends it
-            child = self._start(now, options)
+        for options in (worker.OPTIONS, ()):  # an option that this LLVM does not know ends it
+            child = self._start(patient, options)
             try:
                 child.ready()
                 return child
             except Died as e:
                 self._child, why = None, f"the compile process {e}"
-                if e.late:
-                    self._modest = TURNS
         if self._ending:
             raise CompileError("the interpreter is ending")
         self.reason = why

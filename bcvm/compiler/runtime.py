@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -11,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from bcvm.compiler import abi, llvm, loader, pool_ir, probe, runtime_ir
+from bcvm.compiler import abi, disk, llvm, loader, pool_ir, probe, runtime_ir
 from bcvm.compiler.kernels import operands
+from bcvm.compiler.region import KernelSource
 from bcvm.compiler.target import available_threads
 from bcvm.errors import CompileError
 
@@ -83,6 +85,28 @@ class Slots:
         return int(self._words[index])
 
 
+# What stands for an address in the object code of the run-time support, which is the same in every process: a word with the number of a name and, in its
+# low 16 bits, an offset. Two names are so far apart that no code computes one from the other.
+_MARK = 0x5B_00_C0DE7A31_0000
+_MARKED = re.compile(rb"(..)\x31\x7a\xde\xc0(.)\x5b", re.DOTALL)
+
+
+def _support(addresses: dict[str, int]) -> bytes:
+    """The object code of `runtime_ir`, from disk if it is there, with these addresses."""
+    names = list(addresses)
+    text = "\n".join([runtime_ir.module({name: _MARK | n << 48 for n, name in enumerate(names)}), *(operands.move_ir(size) for size in (1, 2, 4, 8))])
+    source = KernelSource("alloc", text, "")
+    code = disk.read(source)
+    if code is None:
+        code = llvm.compile_ir(text)
+        disk.write(source, code)
+
+    def address(match: re.Match[bytes]) -> bytes:
+        return (addresses[names[match[2][0]]] + int.from_bytes(match[1], "little")).to_bytes(8, "little")
+
+    return _MARKED.sub(address, code)
+
+
 class Runtime:
     """Addresses that stubs and drivers need, and Python handles for tools and tests. Make it with `runtime()`."""
 
@@ -104,11 +128,9 @@ class Runtime:
         libc, libm = ctypes.CDLL(None), ctypes.CDLL("libm.so.6")
         addresses = {name: address_of(getattr(libc, name)) for name in _LIBC}
         addresses |= {name: python_api(name) for name in ("Py_IncRef", "Py_DecRef", "PyErr_Clear", "PyEval_SaveThread", "PyEval_RestoreThread")}
-        text = runtime_ir.module({
+        self._code = loader.load(_support({
             **addresses, **self.numpy, "table": self.table_address, "kernels": self.slots.address, "interrupt": at, "pool": at + 8,
-            "old_handler": at + 16, "counters": ctypes.addressof(self._counters),
-            "threads": self._threads})
-        self._code = loader.load(llvm.compile_ir("\n".join([text, *(operands.move_ir(size) for size in (1, 2, 4, 8))])))
+            "old_handler": at + 16, "counters": ctypes.addressof(self._counters), "threads": self._threads}))
         for i, (name, _) in enumerate(abi.TABLE):
             if name in _OWN:
                 self._table[i] = self._code.address(name)

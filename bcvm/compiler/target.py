@@ -1,13 +1,16 @@
 """What the CPU can do, asked once from LLVM: lanes, FMA, registers. Code is generated for the machine it runs on."""
 from __future__ import annotations
 
+import json
 import os
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 from bcvm import turns
+from bcvm.compiler import store
 from bcvm.compiler.process import Unavailable, process
 from bcvm.compiler.worker import Compiler
 
@@ -33,10 +36,7 @@ class Target:
 @cache
 def host(limit: str = "") -> Target:
     """This machine's target. limit: '' (all it has), 'avx2', 'baseline': for tests of the other forms."""
-    try:
-        cpu, has = process.host(turns.nobody_waits())
-    except Unavailable:
-        cpu, has = Compiler().host()
+    cpu, has = _processor()
     avx512 = all(has.get(f) for f in ("avx512f", "avx512vl", "avx512dq", "avx512bw")) and not limit
     avx2 = has.get("avx2", False) and has.get("fma", False) and limit != "baseline"
     if avx512:
@@ -44,6 +44,21 @@ def host(limit: str = "") -> Target:
         return Target(cpu, features, 64, 32, True)
     features = "+avx2,+fma,+f16c,+bmi,+bmi2" if avx2 else "+sse2"
     return Target("haswell" if avx2 else "x86-64", features, 32 if avx2 else 16, 16, avx2)
+
+
+@cache
+def _processor() -> tuple[str, dict[str, bool]]:
+    """Name and features as LLVM says them, which it is asked once for a machine and a version of llvmlite: loading it takes long."""
+    def ask() -> bytes:
+        try:
+            said = process.host(turns.nobody_waits())
+        except Unavailable:
+            said = Compiler().host()
+        return json.dumps(said).encode()
+    lines = Path("/proc/cpuinfo").read_text().split("\n\n", 1)[0].splitlines()
+    machine = [line for line in lines if line.startswith(("vendor_id", "cpu family", "model", "stepping", "flags"))]
+    name, features = json.loads(store.remembered(f"processor {version('llvmlite')} {machine}", ask))
+    return str(name), dict(features)
 
 
 def available_threads() -> int:

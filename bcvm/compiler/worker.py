@@ -12,9 +12,7 @@ import sys
 from _signal import ITIMER_PROF, SIG_IGN, SIGINT, setitimer, signal
 from typing import Any
 
-# Priorities. PATIENT runs when nobody else has work, and gives up its processor at once; MODEST may hold somebody up for a slice of milliseconds.
-EQUAL, MODEST, PATIENT = range(3)
-NICE = 10             # of MODEST
+NICE = 5  # of what nobody waits for: it gets a part of busy processors, and so ends, but others come first
 CPU_SECONDS = 20.0    # of one request, and so much more for each byte of its text; LLVM takes a thousandth of that
 CPU_SECONDS_PER_BYTE = 2e-5
 
@@ -100,16 +98,14 @@ def _answer(compiler: Compiler, request: list[Any]) -> bytes:
     return marshal.dumps(made)
 
 
-def _give_way(priority: int) -> None:
+def _give_way(patient: bool) -> None:
     """A process that has lowered its priority cannot raise it again."""
-    if priority == PATIENT:
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    elif priority == MODEST:
+    if patient:
         os.setpriority(os.PRIO_PROCESS, 0, max(NICE, os.getpriority(os.PRIO_PROCESS, 0)))
 
 
 def serve(options: tuple[str, ...]) -> None:
-    """Says what the processor is, then answers requests (priority, what `emit` takes) in order."""
+    """Says what the processor is, then answers requests (patient, what `emit` takes) in order."""
     os.closerange(3, 1 << 20)  # what libraries of the parent left open
     signal(SIGINT, SIG_IGN)
     source, sink, nothing = os.dup(0), os.dup(1), os.open(os.devnull, os.O_RDWR)
@@ -118,13 +114,13 @@ def serve(options: tuple[str, ...]) -> None:
     compiler = Compiler(options)
     write(sink, marshal.dumps(compiler.host()))
     while (message := read(source)) is not None:
-        priority, *request = marshal.loads(message)
-        _give_way(priority)
+        patient, *request = marshal.loads(message)
+        _give_way(patient)
         write(sink, _answer(compiler, request))
 
 
-if __name__ == "__main__":  # arguments: the folder that has llvmlite, the priority from the start on, options of LLVM
-    _give_way(int(sys.argv[2]))
+if __name__ == "__main__":  # arguments: the folder that has llvmlite, whether nobody waits for it, options of LLVM
+    _give_way(bool(int(sys.argv[2])))
     sys.path.append(sys.argv[1])
     try:
         serve(tuple(sys.argv[3:]))

@@ -1,26 +1,14 @@
-"""What a process needs once before native code can be made: the compiler, LLVM, the run-time support. Begun where the first function is jitted, on the
-compile thread, so that neither the import nor a call pays for it. It ends with a trial: a small function is compiled and called, and if
-that does not give the right result there is no native code in this process, with the reason."""
+"""What a process needs once before native code can be made: the compiler, LLVM, the run-time support. Begun where the first function is jitted. Modules
+are loaded there, since loading holds Python's lock; LLVM starts in its process and the rest is made on the compile thread, so that neither the import nor a
+call pays for it."""
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
-
-import numpy as np
-
 from bcvm import turns
-from bcvm.bytecode.instructions import BY_NAME
-from bcvm.bytecode.program import BoundProgram, Code, Param, Program
 from bcvm.compiler.process import process
-from bcvm.errors import BcvmError, CompileError
-from bcvm.specialise import specialise_call
+from bcvm.errors import BcvmError
 from bcvm.vm import entry
 from bcvm.vm.compile_thread import thread
 
-_TRIAL = Program("trial", "", (Code(BY_NAME["LOAD"].opcode, (0,)), Code(BY_NAME["LOAD"].opcode, (0,)), Code(BY_NAME["CALL_OP"].opcode, (0, 0, 2)),
-                               Code(BY_NAME["RETURN"].opcode)), (Param("x"),), ("x",), names=("add",))
 _begun = False
 _reason = ""
 
@@ -32,6 +20,12 @@ def begin() -> None:
         _begun = True
         _reason = entry.reason()
         if not _reason:
+            try:
+                process.prepare(True)
+                _load()
+            except (ImportError, OSError) as e:
+                _reason = f"{type(e).__name__}: {e}"
+                return
             thread.submit(_make)
 
 
@@ -48,57 +42,19 @@ def reason() -> str:
     return _reason
 
 
+def _load() -> None:
+    from bcvm.compiler import native  # noqa: F401
+    from bcvm.compiler.driver import library  # noqa: F401
+    from bcvm.compiler.kernels import column, conv, libm, math, matmul, movement, region, row, transpose  # noqa: F401
+
+
 def _make() -> None:
     global _reason
+    from bcvm.compiler.runtime import runtime
+    from bcvm.compiler.target import host
     try:
-        process.prepare(turns.nobody_waits())
-        with _between_modules():
-            from bcvm.compiler import native
-            from bcvm.compiler.driver import library  # noqa: F401
-            from bcvm.compiler.kernels import column, conv, libm, math, matmul, movement, region, row, transpose  # noqa: F401
-        _try(native)
+        turns.checkpoint()
+        host()
+        runtime()
     except (BcvmError, ImportError, OSError) as e:
         _reason = f"{type(e).__name__}: {e}"
-
-
-class _Finder:
-    """Finds no module: each search for one is a place where calls may come first."""
-
-    @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> None:
-        turns.checkpoint()
-
-
-@contextmanager
-def _between_modules() -> Iterator[None]:
-    finder: Any = _Finder
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
-
-
-def _try(native: Any) -> None:
-    x = np.arange(3, dtype=np.float32)
-    graph = specialise_call(BoundProgram(_TRIAL), (x,), (), _no_callees)
-    target = entry.make_function_type("Trial", {})()
-    entry.initialise(target, _not_taken)
-    code = native.build(graph, 1, (), entry.get_entry(target), _left)
-    entry.set_entry(target, code.entry)
-    if target(x).tolist() != [0.0, 2.0, 4.0]:
-        raise CompileError("the trial function gives a wrong result")
-    entry.set_entry(target, 0)
-    code.release()
-
-
-def _no_callees(function: object) -> BoundProgram:
-    raise CompileError("the trial function calls nothing")
-
-
-def _not_taken(x: object) -> object:
-    raise CompileError("the trial function's guards failed")
-
-
-def _left(reason: str, state: object, values: object) -> object:
-    raise CompileError(f"the trial function left native code: {reason}")

@@ -8,6 +8,7 @@ import pytest
 
 from bcvm.compiler import disk, llvm
 from bcvm.compiler.region import KernelSource
+from bcvm.compiler.runtime import runtime
 from bcvm.compiler.table import KernelTable
 
 SOURCE = KernelSource("k", "define i32 @k(ptr %ctx, ptr %ops, ptr %sizes, i64 %lo, i64 %hi) { ret i32 0 }", "test-disk")
@@ -15,6 +16,7 @@ SOURCE = KernelSource("k", "define i32 @k(ptr %ctx, ptr %ops, ptr %sizes, i64 %l
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    runtime()  # has files of its own
     monkeypatch.setenv("BCVM_KERNEL_CACHE", str(tmp_path / "kernels"))
     return tmp_path / "kernels"
 

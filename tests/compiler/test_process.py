@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bcvm.compiler import loader
+from bcvm.compiler import loader, worker
 from bcvm.compiler.process import CompileProcess, process
 from bcvm.compiler.target import host
 from bcvm.errors import CompileError
@@ -125,12 +125,11 @@ def test_after_a_fatal_error_the_call_stays_interpreted(monkeypatch: pytest.Monk
     assert "LLVM ERROR" in stats["errors"][0]
 
 
-def test_a_patient_process_on_a_busy_machine_is_replaced(own: CompileProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bcvm.compiler.process.PATIENCE", 0.05)
-    emit(own, 1)
-    assert own.pid
-    os.kill(own.pid, signal.SIGSTOP)  # as if others took all the time
-    assert emit(own, 2, patient=True) == 2 and own.started == 2
+def test_others_come_before_what_nobody_waits_for(own: CompileProcess) -> None:
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+    assert emit(own, 1) == 1 and own.pid is not None and os.getpriority(os.PRIO_PROCESS, own.pid) == usual
+    assert emit(own, 2, patient=True) == 2 and own.started == 1
+    assert os.getpriority(os.PRIO_PROCESS, own.pid) == max(usual, worker.NICE)
 
 
 def test_requests_of_many_threads(own: CompileProcess) -> None:

@@ -1,0 +1,168 @@
+"""The way of a spliced kernel's calls that its own short entry does not take: many leading dims, a part of the units, rows that are not contiguous.
+
+One function for all kernels, compiled once: it walks the units and calls a kernel's inner code, which does some rows of contiguous elements. An operand
+whose row is not contiguous goes through a tile, piece by piece, or as a whole row where the kernel wants that.
+A kernel may also have scratch rows, which come after its operands. What must be known of a kernel lies in front of the inner code, as words: distance from
+here to the inner code, rank, number of operands, whether it wants whole rows, number of scratch rows, and per operand its element size | LANE | OUTPUT.
+"""
+from __future__ import annotations
+
+from bcvm.compiler import abi
+from bcvm.compiler.kernels.text import KERNEL_PARAMETERS, Function, Module
+from bcvm.compiler.target import Target
+
+LANE, OUTPUT = 256, 512
+PACKED, SCRATCH = 1, 2  # what the inner code gets in place of lo: whether its rows are packed, whether scratch rows come with the operands
+MAX_OPERANDS, MAX_RANK = 15, 8
+TILE = 128  # elements of a row, or of a piece of it, that are on the stack
+SHORT = 512  # elements of a scratch row that the inner code may have in its own frame
+HEADER = 5  # words before those of the operands
+OUT_OF_MEMORY = 1
+NAME = "splice_rows"
+
+
+def module(target: Target) -> str:
+    m = Module(target)
+    f = Function(m, f"define i32 @{NAME}({KERNEL_PARAMETERS}, ptr %about) nounwind")
+    block, rows, tiles = f.slot(8 * MAX_OPERANDS * (1 + MAX_RANK)), f.slot(8 * MAX_OPERANDS), f.slot(8 * TILE * MAX_OPERANDS)
+    inner = f.at("%about", f.word("%about", 0))
+    rank, count, whole, scratch = (f.word("%about", i) for i in range(1, HEADER))
+    width, leading = f.op(f"add i64 {rank}, 1"), f.op(f"sub i64 {rank}, 1")
+    n = _at(f, "%sizes", leading)
+
+    def kind(k: str) -> str:
+        return _at(f, "%about", f.op(f"add i64 {k}, {HEADER}"))
+
+    def word(k: str, offset: str) -> str:
+        return f.op(f"add i64 {f.op(f'mul i64 {k}, {width}')}, {offset}")
+
+    with f.loop("0", leading, "1", [("i64", "1")]) as dims:
+        dims.next = [f.op(f"mul i64 {dims.carried[0]}, {_at(f, '%sizes', dims.index)}")]
+    end = f.op(f"select i1 {f.op('icmp slt i64 %hi, 0')}, i64 {dims.results[0]}, i64 %hi")
+    with f.loop("0", f.op(f"mul i64 {count}, {width}"), "1") as words:
+        _put(f, block, words.index, _at(f, "%ops", words.index))
+    with f.loop("0", count, "1", [("i1", "false")]) as each:
+        k = kind(each.index)
+        size = f.op(f"and i64 {k}, 255")
+        lane = f.op(f"icmp ne i64 {f.op(f'and i64 {k}, {LANE}')}, 0")
+        other = f.op(f"icmp ne i64 {_at(f, '%ops', word(each.index, rank))}, {size}")
+        each.next = [f.op(f"or i1 {each.carried[0]}, {f.op(f'and i1 {lane}, {other}')}")]
+    long = f.op(f"icmp sgt i64 {n}, 1")
+    packed = f.op(f"and i1 {each.results[0]}, {long}")
+    room, tiles, owner = _room(f, n, packed, whole, scratch, f.op(f"add i64 {count}, {scratch}"), tiles)
+    longest_piece = f.op(f"select i1 {f.op(f'icmp ne i64 {whole}, 0')}, i64 {n}, i64 {TILE}")
+    with f.loop("0", scratch, "1") as each:
+        k = f.op(f"add i64 {count}, {each.index}")
+        with f.loop("0", width, "1") as words:
+            _put(f, block, word(k, words.index), "0")
+        _put(f, block, word(k, "0"), f.op(f"add i64 {f.op(f'ptrtoint ptr {tiles} to i64')}, {f.op(f'mul i64 {k}, {room}')}"))
+    last = f.op(f"sub i64 {leading}, 1")
+    before, some, ready = f.block, f.fresh("some"), f.fresh("ready")
+    f.branch(f.op(f"icmp sgt i64 {leading}, 0"), some, ready)
+    f.label(some)
+    size_of_last = _at(f, "%sizes", last)
+    f.jump(ready)
+    f.label(ready)
+    longest = f.op(f"phi i64 [ 1, %{before} ], [ {size_of_last}, %{some} ]")
+    with f.loop("%lo", end, "0") as units:
+        u = units.index
+        with f.loop("0", count, "1") as each:
+            _put(f, rows, each.index, _at(f, "%ops", word(each.index, "0")))
+        with f.loop("0", leading, "1", [("i64", u)]) as dims:  # the last dim first
+            d = f.op(f"sub i64 {last}, {dims.index}")
+            extent = _at(f, "%sizes", d)
+            rest = f.op(f"udiv i64 {dims.carried[0]}, {extent}")
+            position = f.op(f"sub i64 {dims.carried[0]}, {f.op(f'mul i64 {rest}, {extent}')}")
+            with f.loop("0", count, "1") as each:
+                stride = _at(f, "%ops", word(each.index, f.op(f"add i64 {d}, 1")))
+                _put(f, rows, each.index, f.op(f"add i64 {_at(f, rows, each.index)}, {f.op(f'mul i64 {position}, {stride}')}"))
+            dims.next = [rest]
+        column = f.op(f"urem i64 {u}, {longest}")
+        left, ahead = f.op(f"sub i64 {longest}, {column}"), f.op(f"sub i64 {end}, {u}")
+        run = f.op(f"select i1 {f.op(f'icmp slt i64 {left}, {ahead}')}, i64 {left}, i64 {ahead}")
+        units.step = run
+        straight, pieces, done = f.fresh("straight"), f.fresh("pieces"), f.fresh("done")
+        f.branch(packed, pieces, straight)
+        f.label(straight)
+        with f.loop("0", count, "1") as each:
+            _put(f, block, word(each.index, "0"), _at(f, rows, each.index))
+        f.do(f"call void {inner}(ptr %ctx, ptr {block}, ptr %sizes, i64 {SCRATCH}, i64 {run}, i64 {n})")
+        f.jump(done)
+        f.label(pieces)
+        with f.loop("0", run, "1"):
+            with f.loop("0", n, longest_piece) as piece:
+                rest = f.op(f"sub i64 {n}, {piece.index}")
+                m_ = f.op(f"select i1 {f.op(f'icmp slt i64 {rest}, {longest_piece}')}, i64 {rest}, i64 {longest_piece}")
+                _move(f, count, kind, word, rank, rows, block, tiles, room, piece.index, m_, False)
+                f.do(f"call void {inner}(ptr %ctx, ptr {block}, ptr %sizes, i64 {SCRATCH | PACKED}, i64 1, i64 {m_})")
+                _move(f, count, kind, word, rank, rows, block, tiles, room, piece.index, m_, True)
+            with f.loop("0", count, "1") as each:  # not reached without a leading dim more than once: what is read then is not used
+                stride = _at(f, "%ops", word(each.index, leading))
+                _put(f, rows, each.index, f.op(f"add i64 {_at(f, rows, each.index)}, {stride}"))
+        f.jump(done)
+        f.label(done)
+    with f.when(f.op(f"icmp ne i64 {owner}, 0")):
+        f.do(f"call void {f.table('release')}(ptr %ctx, i64 {owner})")
+    f.do("ret i32 0")
+    m.add(f)
+    return m.text()
+
+
+def _room(f: Function, n: str, packed: str, whole: str, scratch: str, count: str, stack: str) -> tuple[str, str, str]:
+    """Bytes of a tile, where the tiles are, and what to release (0: they are on the stack)."""
+    needed = f.op(f"or i1 {packed}, {f.op(f'icmp ne i64 {scratch}, 0')}")
+    needed = f.op(f"and i1 {needed}, {f.op(f'icmp ne i64 {whole}, 0')}")
+    needed = f.op(f"and i1 {needed}, {f.op(f'icmp sgt i64 {n}, {TILE}')}")
+    padded = f.op(f"add i64 {n}, 127")
+    long = f.op(f"shl i64 {f.op(f'and i64 {padded}, -64')}, 3")
+    before, ask, failed, got, ready = f.block, f.fresh("ask"), f.fresh("failed"), f.fresh("got"), f.fresh("room")
+    f.branch(needed, ask, ready)
+    f.label(ask)
+    buffer = f.op(f"call ptr {f.table('alloc')}(ptr %ctx, i64 {f.op(f'mul i64 {long}, {count}')})")
+    f.branch(f.op(f"icmp eq ptr {buffer}, null"), failed, got)
+    f.label(failed)
+    f.do(f"ret i32 {OUT_OF_MEMORY}")
+    f.label(got)
+    number = f.op(f"ptrtoint ptr {buffer} to i64")
+    f.jump(ready)
+    f.label(ready)
+    room = f.op(f"phi i64 [ {8 * TILE}, %{before} ], [ {long}, %{got} ]")
+    tiles = f.op(f"phi ptr [ {stack}, %{before} ], [ {buffer}, %{got} ]")
+    return room, tiles, f.op(f"phi i64 [ 0, %{before} ], [ {number}, %{got} ]")
+
+
+def _at(f: Function, base: str, index: str) -> str:
+    return f.op(f"load i64, ptr {f.at(base, index, 'i64')}")
+
+
+def _put(f: Function, base: str, index: str, value: str) -> None:
+    f.do(f"store i64 {value}, ptr {f.at(base, index, 'i64')}")
+
+
+def _move(f: Function, count: str, kind: object, word: object, rank: str, rows: str, block: str, tiles: str, room: str, start: str, m: str,
+          output: bool) -> None:
+    """Before the inner code runs: where each operand's piece is, or its tile, filled if it is an input. After it: outputs from their tiles."""
+    assert callable(kind) and callable(word)
+    with f.loop("0", count, "1") as each:
+        k = kind(each.index)
+        size = f.op(f"and i64 {k}, 255")
+        stride = _at(f, "%ops", word(each.index, rank))
+        lane = f.op(f"icmp ne i64 {f.op(f'and i64 {k}, {LANE}')}, 0")
+        written = f.op(f"icmp ne i64 {f.op(f'and i64 {k}, {OUTPUT}')}, 0")
+        tiled = f.op(f"and i1 {lane}, {f.op(f'icmp ne i64 {stride}, {size}')}")
+        offset = f.op(f"select i1 {lane}, i64 {f.op(f'mul i64 {start}, {stride}')}, i64 0")
+        there = f.op(f"add i64 {_at(f, rows, each.index)}, {offset}")
+        tile = f.op(f"ptrtoint ptr {f.at(tiles, f.op(f'mul i64 {each.index}, {room}'))} to i64")
+        if not output:
+            _put(f, block, word(each.index, "0"), f.op(f"select i1 {tiled}, i64 {tile}, i64 {there}"))
+        moves = written if output else f.op(f"xor i1 {written}, true")
+        skip = f.op(f"xor i1 {f.op(f'and i1 {tiled}, {moves}')}, true")
+        table = f.pointer("%ctx", abi.CTX_TABLE)
+        which = f.op(f"add i64 {f.op(f'call i64 @llvm.cttz.i64(i64 {size}, i1 true)')}, {abi.INDEX['move1']}")
+        f.module.declare("i64", "llvm.cttz.i64", "i64, i1")
+        function = f.op(f"load ptr, ptr {f.at(table, which, 'ptr')}")
+        a, b = (f.op(f"inttoptr i64 {v} to ptr") for v in (tile, there))
+        if output:
+            f.do(f"call void {function}(ptr {b}, i64 {stride}, ptr {a}, i64 {size}, i64 {m}, i1 {skip})")
+        else:
+            f.do(f"call void {function}(ptr {a}, i64 {size}, ptr {b}, i64 {stride}, i64 {m}, i1 {skip})")
