@@ -10,7 +10,7 @@ NP := .venv-numpy2/bin/python
 # checked in full: what users and other tools call
 STRICT := bcvm/__init__.py bcvm/__main__.py bcvm/config.py bcvm/errors.py bcvm/bytecode bcvm/shapes bcvm/tools bcvm/vm/function.py bcvm/vm/cache.py bcvm/vm/explain.py
 
-.PHONY: help demo test test-all lint docs bench bench-peers clean
+.PHONY: help demo test test-all lint docs bench bench-peers bench-plot clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -40,14 +40,18 @@ lint: .venv-numpy2/.ready ## style, types, import directions, file lengths, gene
 	@$(NP) -m bcvm.tools.isa_page --check docs/instructions.md
 	@$(NP) -m pytest tests/test_structure.py
 
-docs: .venv-numpy2/.ready ## write the generated pages anew
+docs: .venv-numpy2/.ready .venv-mindspore/.ready ## write the generated pages anew
 	@$(NP) -m bcvm.tools.isa_page > docs/instructions.md
+	@$(MS) -m bcvm.frameworks.mindspore_page > docs/mindspore-ops.md
 
 bench: .venv-numpy2/.ready .venv-mindspore/.ready ## every budget with its figure, then the nine workloads against the peers that are set up
 	@code=0; $(NP) bench/budgets.py || code=1; $(MS) bench/budgets.py --only mindspore || code=1; \
 	$(NP) bench/workloads_run.py || code=1; exit $$code
 
 bench-peers: .venv-peers/.ready ## set up the peers: torch, jax, onnxruntime
+
+bench-plot: .venv-peers/.ready .venv-mindspore/.ready ## run every workload and peer, and write docs/bench.png
+	@.venv-peers/bin/python bench/plot.py --run
 
 clean: ## remove the environments and caches that make has written
 	rm -rf .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
@@ -73,7 +77,7 @@ endef
 	$(call venv,$$(.ci/pythons -1 3.11 3.10 3.12 | cut -d' ' -f2-),-e '.[test$(,)mindspore]')
 
 .venv-peers/.ready: pyproject.toml
-	$(call venv,$$(.ci/pythons -1 3.11 3.12 3.10 | cut -d' ' -f2-),torch==2.13.0 jax onnxruntime onnx scipy numpy)
+	$(call venv,$$(.ci/pythons -1 3.11 3.12 3.10 | cut -d' ' -f2-),torch==2.13.0 jax onnxruntime onnx scipy numpy matplotlib)
 
 .venv-3.%/.ready: pyproject.toml
 	$(call venv,$(PYTHON),-e '.[test]')

@@ -173,10 +173,15 @@ class CompileProcess:
         child = self._child
         return child.pid if child is not None else None
 
-    def prepare(self, patient: bool) -> None:
+    def prepare(self) -> None:
         """Start it, if there is none, and go on: something will be asked soon."""
         with self._lock, suppress(Unavailable, CompileError):
-            self._start(patient, worker.OPTIONS)
+            self._start(False, worker.OPTIONS)
+
+    def wait(self) -> None:
+        """Until it can be asked."""
+        with self._lock, suppress(Unavailable):
+            self._ready(False)
 
     def host(self, patient: bool = False) -> tuple[str, dict[str, bool]]:
         """Name and features of the processor."""

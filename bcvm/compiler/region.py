@@ -13,8 +13,11 @@ Operands: each input and output is {ptr, strides[rank]}; a broadcast dim has str
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,10 @@ class Step:
     args: tuple[int, ...]
     dtype: str
     attrs: tuple[tuple[str, Any], ...] = ()
+    minus_zero: bool = field(init=False, repr=False)  # 0.0 and -0.0 are equal, regions with them are not
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "minus_zero", any(isinstance(v, (float, np.floating)) and v == 0 and math.copysign(1, v) < 0 for _, v in self.attrs))
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from bcvm.bytecode.dtypes import is_float
 from bcvm.errors import Unsupported
 from bcvm.ops import shaperules
 from bcvm.ops.function_bindings import taken
 from bcvm.ops.ordering import true_places
-from bcvm.shapes.dim import Dim
+from bcvm.shapes.dim import Dim, product
 from bcvm.specialise.operators import library_of, store
 from bcvm.specialise.ssa import Aggregate, Tree, Value
 from bcvm.specialise.types import Const, Scalar, Tensor
@@ -53,7 +54,10 @@ def store_item(m: "Machine", obj: Tree, index: Tree, value: Tree) -> None:
     if not (isinstance(obj, Value) and isinstance(obj.type, Tensor)) or obj.type.library != "numpy" or obj.type.scalar:
         raise Unsupported("a subscript store into anything but a NumPy array")
     with library_of(m, [obj]):
-        view = slice_view(m, obj, index_items(m, obj, index), array=True)
+        if is_mask(index, obj.type):
+            view, value = slice_view(m, obj, index_items(m, obj, Const(Ellipsis)), array=True), where_masked(m, obj, index, value)  # type: ignore[arg-type]
+        else:
+            view = slice_view(m, obj, index_items(m, obj, index), array=True)
         if isinstance(value, (Aggregate, Const)) and not m.builder.is_scalar(value):
             raise Unsupported("storing a sequence into a tensor")
         store(m, view, value)
@@ -97,12 +101,42 @@ def index_tensor(m: "Machine", obj: Value, index: Tree) -> Tree:
     assert isinstance(t, Tensor)
     if isinstance(index, Value) and isinstance(index.type, Tensor) and not index.type.scalar and index.type.dtype in ("int32", "int64") and index.type.rank and t.rank:
         return taken(m.builder, obj, index, 0)
-    if isinstance(index, Value) and isinstance(index.type, Tensor) and not index.type.scalar and index.type.dtype == "bool" and index.type.rank == 1 and t.rank \
-            and m.builder.library == "numpy":
-        m.builder.require("eq", index.type.dims[0], t.dims[0], "a mask of another length")
-        return taken(m.builder, obj, true_places(m.builder, index), 0)
+    if is_mask(index, t):
+        return masked(m, obj, index)  # type: ignore[arg-type]
     parts = index.items if isinstance(index, Aggregate) and index.kind == "tuple" else (index,)
     return slice_view(m, obj, index_items(m, obj, index), array=any(isinstance(p, Const) and p.value is Ellipsis for p in parts))
+
+
+def is_mask(index: Tree, t: Tensor) -> bool:
+    """Whether an index is an array of bools over a NumPy array's first axes."""
+    mask = index.type if isinstance(index, Value) else None
+    return t.library == "numpy" and isinstance(mask, Tensor) and mask.dtype == "bool" and not mask.scalar and 1 <= mask.rank <= t.rank
+
+
+def fits_mask(m: "Machine", obj: Value, mask: Value) -> None:
+    for have, want in zip(obj.type.dims, mask.type.dims, strict=False):  # type: ignore[union-attr]
+        m.builder.require("eq", want, have, "a mask of other sizes")
+
+
+def masked(m: "Machine", obj: Value, mask: Value) -> Value:
+    """obj[mask]: the items where it is true, in order."""
+    b = m.builder
+    fits_mask(m, obj, mask)
+    if b.rank(mask) > 1:
+        obj, mask = b.reshape(obj, [product(b.dims(mask)), *b.dims(obj)[b.rank(mask):]]), b.reshape(mask, [product(b.dims(mask))])
+    return taken(b, obj, true_places(b, mask), 0)  # type: ignore[no-any-return]
+
+
+def where_masked(m: "Machine", obj: Value, mask: Value, value: Tree) -> Value:
+    """What obj[mask] = number makes of obj."""
+    b = m.builder
+    fits_mask(m, obj, mask)
+    number = b.is_scalar(value) and b.dtype(value) in ("int", "float")
+    same = isinstance(value, Value) and isinstance(value.type, Tensor) and not value.type.rank and value.type.dtype == b.dtype(obj)
+    if not (is_float(b.dtype(obj)) and number or same):
+        raise Unsupported("a store under a mask of other than one number into floating point")
+    wide = b.op("expand_dims", mask, axis=tuple(range(b.rank(mask), b.rank(obj)))) if b.rank(mask) < b.rank(obj) else mask
+    return b.op("where", wide, b.cast(value, b.dtype(obj)), obj)  # type: ignore[no-any-return]
 
 
 def slice_view(m: "Machine", v: Value, items: list[tuple[Any, ...]], array: bool = False) -> Value:

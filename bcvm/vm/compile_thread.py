@@ -52,6 +52,8 @@ class CompileThread:
         self._wake = threading.Condition()
         self._working = threading.Lock()  # held while a job runs
         self._busy = 0
+        self._asked = self._ended = 0  # jobs, ever; they end in order
+        self._waiting: list[list[int]] = []  # for each that waits, the number of the last job it waits for
         self._next: tuple[Callable[[], None], bool] | None = None  # taken from the queue and not done
         self._garbage: deque[Callable[[], bool]] = deque()
         self._thread: threading.Thread | None = None
@@ -64,6 +66,11 @@ class CompileThread:
                 return False
             self._jobs.append((job, waited))
             self._busy += 1
+            self._asked += 1
+            if self.is_current():  # what a job asks for belongs to it
+                for last in self._waiting:
+                    if last[0] > self._ended:
+                        last[0] = self._asked
             self._turns.short()
             if self._thread is None:
                 self._start()
@@ -110,13 +117,18 @@ class CompileThread:
         return threading.current_thread() is self._thread
 
     def idle(self, timeout: float | None = None) -> bool:
-        """Wait until every job submitted so far has run."""
+        """Wait until every job submitted so far has run, and what these have submitted."""
         with self._wake:
             if self._jobs or self._garbage:
                 if self._thread is None and not self._stopping:
                     self._start()
                 self._wake.notify_all()
-            return self._wake.wait_for(lambda: self._busy == 0 and not self._garbage, timeout)
+            last = [self._asked]
+            self._waiting.append(last)
+            try:
+                return self._wake.wait_for(lambda: self._ended >= last[0] and not self._garbage, timeout)
+            finally:
+                self._waiting.remove(last)
 
     def discard(self, freers: list[Callable[[], bool]]) -> None:
         """Free code that nothing leads to any more. Called by the garbage collector, anywhere: it waits for no lock."""
@@ -138,6 +150,7 @@ class CompileThread:
         with self._wake:
             self._stopping = True
             self._busy -= len(self._jobs)
+            self._ended += len(self._jobs)
             self._jobs.clear()
             self._turns.normal()
             self._wake.notify_all()
@@ -171,6 +184,7 @@ class CompileThread:
             del job
             with self._wake:
                 self._busy -= 1
+                self._ended += 1
                 if not self._busy:
                     self._turns.normal()
                 self._wake.notify_all()
@@ -191,7 +205,7 @@ class CompileThread:
         self._reset()
         if not jobs:
             self._turns.normal()
-        self._jobs, self._busy = jobs, len(jobs)  # the child needs them as well; `ensure` or the next request starts its thread
+        self._jobs, self._busy, self._asked = jobs, len(jobs), len(jobs)  # the child needs them as well; `ensure` or the next request starts its thread
 
     def give_way(self, usual: float) -> None:
         """Called by a caller that is about to interpret what is being compiled, which takes `usual` seconds: a slice for the compile thread, half of

@@ -11,7 +11,7 @@ tol      what the workload allows
 dtype    of the outputs, as they came
 stats    bcvm only: what it counted, and the share of native calls in the repetitions
 """
-import importlib
+import importlib.util
 import json
 import os
 import sys
@@ -20,11 +20,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import numpy as np
+from more import MORE
 from workloads import ALL
 
 wname, peer = sys.argv[1:3]
 threads = int(os.environ.get("PEER_THREADS", "2"))
-W = ALL[wname]()
+W = (ALL | MORE)[wname]()
 
 
 def quantiles(ts):
@@ -57,7 +58,9 @@ def difference(os_, rs):
 
 
 clock = time.perf_counter
-make = importlib.import_module("peers_" + peer.split("-")[0]).make
+module = ("more_" if wname in MORE else "peers_") + peer.split("-")[0]
+if importlib.util.find_spec(module) is None: raise SystemExit(f"no {peer} form")
+make = importlib.import_module(module).make
 t = clock()
 fn, to, back = make(W, peer, threads)
 setup = (clock() - t) * 1e3

@@ -19,6 +19,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 WORKLOADS = ("tiny", "chain", "mlp", "branch", "bert", "rnn", "decode", "conv", "while")
+MORE = ("moe", "beam", "ragged", "pyramid", "gan", "recsys", "channels", "jitter", "lstm", "gru", "diffusion")
 PEERS = {"numpy": "PY_MS", "bcvm": "PY_BCVM", "bcvm-frozen": "PY_BCVM", "bcvm-ms": "PY_BCVM", "ort": "PY_PEERS", "torch": "PY_TORCH", "torch-compile": "PY_TORCH",
          "torch-dynamic": "PY_TORCH", "jax": "PY_PEERS", "ms": "PY_MS", "ms-jit": "PY_MS", "ms-jitdyn": "PY_MS"}
 DEFAULT = ("numpy", "bcvm", "bcvm-ms", "ort", "torch", "jax", "ms", "ms-jit")
@@ -50,28 +51,28 @@ def once(workload: str, peer: str, python: str, timeout: int) -> dict:
 
 def table(rows: list[dict]) -> str:
     """Medians over the rounds; `x numpy` is the steady state against NumPy's of the same run."""
-    lines = [f"{'workload':9}{'peer':14}{'first ms':>9}{'stream ms':>11}{'max':>9}{'again ms':>10}{'p50':>9}{'p99':>9}{'x numpy':>9}{'MB':>6}  err"]
+    lines = [f"{'workload':10}{'peer':14}{'first ms':>9}{'stream ms':>11}{'max':>9}{'again ms':>10}{'p50':>9}{'p99':>9}{'x numpy':>9}{'MB':>6}  err"]
     for workload, peer in dict.fromkeys((r["workload"], r["peer"]) for r in rows):
         mine = [r for r in rows if (r["workload"], r["peer"]) == (workload, peer)]
         good = [r for r in mine if "fail" not in r]
         if len(good) < len(mine):
-            lines.append(f"{workload:9}{peer:14}{mine[0].get('fail') or next(r['fail'] for r in mine if 'fail' in r)}")
+            lines.append(f"{workload:10}{peer:14}{mine[0].get('fail') or next(r['fail'] for r in mine if 'fail' in r)}")
             continue
         base = [r["again"]["total"] for r in rows if r["workload"] == workload and r["peer"] == "numpy" and "fail" not in r]
         again, err = statistics.median(r["again"]["total"] for r in good), max(r["err"] for r in good)
         first, stream, worst = (statistics.median(f) for f in zip(*((r["first"], r["stream"]["total"], r["stream"]["max"]) for r in good), strict=True))
         p50, p99, mb = (statistics.median(f) for f in zip(*((r["again"]["p50"], r["again"]["p99"], r["mem_mb"]) for r in good), strict=True))
         ratio = f"{again / statistics.median(base):9.2f}" if base else f"{'-':>9}"
-        lines.append(f"{workload:9}{peer:14}{first:9.1f}{stream:11.1f}{worst:9.1f}{again:10.2f}{p50:9.4f}{p99:9.3f}{ratio}{mb:6.0f}  {err:.1g}{' WRONG' if err > good[0]['tol'] else ''}")
+        lines.append(f"{workload:10}{peer:14}{first:9.1f}{stream:11.1f}{worst:9.1f}{again:10.2f}{p50:9.4f}{p99:9.3f}{ratio}{mb:6.0f}  {err:.1g}{' WRONG' if err > good[0]['tol'] else ''}")
     return "\n".join(lines)
 
 
 def counters(rows: list[dict]) -> str:
     """What bcvm counted, one line per workload and peer."""
-    lines = [f"{'workload':9}{'peer':14}{'compiled':>9}{'again':>7}{'types':>6}{'native':>8}{'CALL_PY':>8}  code bytes after the stream, at the end; fallbacks"]
+    lines = [f"{'workload':10}{'peer':14}{'compiled':>9}{'again':>7}{'types':>6}{'native':>8}{'CALL_PY':>8}  code bytes after the stream, at the end; fallbacks"]
     for r in {(r["workload"], r["peer"]): r for r in rows if "stats" in r}.values():
         s = r["stats"]
-        lines.append(f"{r['workload']:9}{r['peer']:14}{s['compiles']:9}{s['recompiles']:7}{s['specialisations']:6}{s['native_again']:8.1%}{s['call_py']:8}  "
+        lines.append(f"{r['workload']:10}{r['peer']:14}{s['compiles']:9}{s['recompiles']:7}{s['specialisations']:6}{s['native_again']:8.1%}{s['call_py']:8}  "
                      f"{s['code_bytes'][0]}, {s['code_bytes'][1]}  {s['fallbacks'] or ''}")
     return "\n".join(lines)
 
@@ -79,14 +80,15 @@ def counters(rows: list[dict]) -> str:
 def main() -> int:
     found = interpreters()
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("-w", default=",".join(WORKLOADS), help="workloads")
+    p.add_argument("-w", default="nine", help="workloads: nine (" + ", ".join(WORKLOADS) + "), more (" + ", ".join(MORE) + "), all, or names")
     p.add_argument("-p", default=",".join(n for n in DEFAULT if PEERS[n] in found), help="peers: " + ", ".join(PEERS))
     p.add_argument("-r", type=int, default=1, help="rounds; figures are medians over them")
     p.add_argument("-o", help="write every row to this JSON file")
     p.add_argument("-t", type=int, default=150, help="seconds that one process may take")
     args = p.parse_args()
-    workloads, peers = args.w.split(","), args.p.split(",")
-    for what, given, known in (("workload", workloads, WORKLOADS), ("peer", peers, tuple(PEERS))):
+    groups = {"nine": WORKLOADS, "more": MORE, "all": WORKLOADS + MORE}
+    workloads, peers = [w for name in args.w.split(",") for w in groups.get(name, (name,))], args.p.split(",")
+    for what, given, known in (("workload", workloads, WORKLOADS + MORE), ("peer", peers, tuple(PEERS))):
         if unknown := [g for g in given if g not in known]:
             p.error(f"no {what} {', '.join(unknown)}; there are {', '.join(known)}")
     if absent := [n for n in peers if PEERS[n] not in found]:

@@ -77,6 +77,35 @@ def test_a_mask_picks_rows() -> None:
     native(lambda x: x[x > 0].sum(), (x[:, 0],), (-np.abs(x[:, 0]),))
 
 
+def test_a_mask_picks_items_of_any_rank() -> None:
+    x = rng.standard_normal((6, 5, 4))
+    native(lambda x, m: (x[x > 0], x[m], x[m] + 1.0), (x, x[:, :, 0] > 0), (x[:2, ::-1], x[:2, :, 1] > 9), (x.T[:4, :5, :6], np.ones((4, 5), bool)))
+
+
+def test_a_store_under_a_mask() -> None:
+    def f(x, m, n):
+        y = x.copy()
+        y[y < 0] = 0
+        y[m] = n
+        y[m] = x[0, 0]
+        y[:, 1][m] = 3
+        return y
+    x = rng.standard_normal((6, 5)).astype(np.float32)
+    native(f, (x, x[:, 0] > 0, 2.5), (x[:3], x[:3, 0] > 9, -1e30), (x[:0:-2], x[:0:-2, 1] < 9, 0.1))
+
+    def mine(x, m):
+        x[m] = 7
+        return x
+    for tier in ("interpret", "full"):
+        g = bcvm.jit(mine, tier=tier, background=False)
+        a, b = np.zeros((3, 2)), np.zeros((3, 2), np.int32)
+        for z in (a, b, a[::-1]):
+            assert g(z, np.array([True, False, True])) is z
+            np.testing.assert_array_equal(z[:, 0], [7, 0, 7])
+        with pytest.raises(IndexError):
+            g(a, np.ones(4, bool))
+
+
 def test_a_vector_of_numbers() -> None:
     native(lambda n, y: (np.array([n, 2, 3]), np.array((1.5, n, True)), np.array([0, -1e9, y], np.float32), np.array([True, False])), (3, 0.1), (-4, 1e30))
 

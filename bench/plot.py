@@ -1,0 +1,104 @@
+"""A picture of the suite: each workload's steady state in bcvm and its peers, against the best peer.
+
+    python bench/plot.py RESULTS.json [-o docs/bench.png] [--row bcvm]      of what `suite/run.py -o RESULTS.json` wrote
+    python bench/plot.py --run [-w all] [-p numpy,torch,ort,jax,bcvm] [-r 3]     runs it first
+
+Needs matplotlib, and nothing else of the project does: pip install matplotlib.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+NAMES = {"numpy": "NumPy", "torch": "torch", "torch-compile": "torch.compile", "torch-dynamic": "torch.compile, dynamic", "ort": "ONNX Runtime", "jax": "JAX",
+         "ms": "MindSpore PyNative", "ms-jit": "MindSpore jit", "bcvm": "bcvm", "bcvm-ms": "bcvm on MindSpore", "bcvm-frozen": "bcvm, frozen"}
+COLOURS = {"numpy": "#2f5fb3", "torch": "#ee4c2c", "ort": "#7a7a7a", "jax": "#a35cc5", "torch-compile": "#f08c76", "torch-dynamic": "#f5b5a6", "ms": "#b08f5c",
+           "ms-jit": "#8c6d3f"}
+OWN = {"bcvm": "#0b7a4b", "bcvm-frozen": "#46b98a", "bcvm-ms": "#9bd6bc"}
+
+
+def ratios(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Workload -> peer -> median of `again` against the best peer that is not bcvm. A peer that failed or was wrong is left out."""
+    times: dict[str, dict[str, list[float]]] = {}
+    for r in rows:
+        if "fail" not in r and r["err"] <= r["tol"]:
+            times.setdefault(r["workload"], {}).setdefault(r["peer"], []).append(r["again"]["total"])
+    out = {}
+    for workload, peers in times.items():
+        middle = {p: statistics.median(t) for p, t in peers.items()}
+        others = [t for p, t in middle.items() if p not in OWN]
+        if others:
+            out[workload] = {p: t / min(others) for p, t in middle.items()}
+    return out
+
+
+def draw(found: dict[str, dict[str, float]], path: Path, own: list[str]) -> None:
+    import matplotlib
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    order = sorted(found, key=lambda w: min((found[w][p] for p in own if p in found[w]), default=9.0), reverse=True)
+    figure, axes = plt.subplots(figsize=(9, 0.6 + 0.34 * len(order)), dpi=150)
+    for y, workload in enumerate(order):
+        for i, p in enumerate(q for q in own if q in found[workload]):
+            value, height = found[workload][p], 0.62 / len(own)
+            at = y + (i - (len(own) - 1) / 2) * height
+            axes.barh(at, value - 0.01, height=height * 0.94, left=0.01, color=OWN[p], zorder=2)
+            axes.text(0.0425, at, f"{value:.2f}", va="center", fontsize=8, color="white" if p == own[0] else "black", fontweight="bold", zorder=5)
+    for p in dict.fromkeys(q for peers in found.values() for q in peers if q not in OWN):
+        points = [(found[w][p], y) for y, w in enumerate(order) if p in found[w]]
+        axes.scatter(*zip(*points, strict=True), s=30, color=COLOURS.get(p, "#999999"), edgecolor="white", linewidth=0.6, zorder=4, label=NAMES.get(p, p))
+    for p in own:
+        axes.barh(0, 0, color=OWN[p], label=NAMES[p])
+    axes.axvline(1, color="#222222", linewidth=1, zorder=3)
+    axes.set_xscale("log")
+    axes.set_xlim(0.04, max(30.0, *(v * 1.3 for peers in found.values() for v in peers.values() if v < 100)))
+    axes.set_yticks(range(len(order)), order)
+    axes.set_xticks([0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20], ["0.05", "0.1", "0.2", "0.5", "1", "2", "5", "10", "20"])
+    axes.tick_params(length=0, labelsize=9)
+    axes.minorticks_off()
+    axes.grid(axis="x", color="#e4e4e4", linewidth=0.8, zorder=0)
+    axes.set_xlabel("time of the whole stream in the steady state, times that of the best peer (log scale; less is better)", fontsize=9)
+    axes.legend(loc="lower right", fontsize=8, frameon=True, framealpha=0.95)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+def main() -> int:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("results", nargs="*", type=Path, help="one or more files; rows of all are taken together")
+    p.add_argument("-o", type=Path, default=HERE.parent / "docs" / "bench.png")
+    p.add_argument("--row", default="bcvm", help="which of bcvm's own peers to draw: " + ", ".join(OWN))
+    p.add_argument("--run", action="store_true")
+    p.add_argument("-w", default="all")
+    p.add_argument("-p", default="numpy,torch,ort,jax,bcvm")
+    p.add_argument("-r", default="3")
+    args = p.parse_args()
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        files = list(args.results)
+        if args.run:
+            files.append(Path(folder) / "rows.json")
+            subprocess.run([sys.executable, str(HERE / "workloads_run.py"), "-w", args.w, "-p", args.p, "-r", args.r, "-o", str(files[-1])], check=False)
+        if not files:
+            p.error("no results: name a file, or --run")
+        for f in files:
+            rows += json.loads(f.read_text())
+    found = ratios(rows)
+    if not found:
+        p.error("no workload has both bcvm and a peer in these results")
+    draw(found, args.o, [o for o in args.row.split(",") if any(o in peers for peers in found.values())])
+    print(f"{args.o}: {len(found)} workloads")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,26 @@
+"""The suite's own workloads run native from start to end, once compiled, and are right."""
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "bench" / "suite"))
+import more_bcvm  # noqa: E402
+from more import MORE  # noqa: E402
+
+
+@pytest.mark.parametrize("name", sorted(MORE))
+def test_workload_runs_native_and_is_right(name: str) -> None:
+    workload = MORE[name](5)
+    f, _, _ = more_bcvm.make(workload, "bcvm", 2)
+    f.warmup(workload.calls[0])
+    for call in workload.calls:
+        got, want = f(*call), workload.ref(*call)
+        for g, w in zip(got if isinstance(got, tuple) else (got,), want if isinstance(want, tuple) else (want,), strict=True):
+            assert g.shape == w.shape
+            assert np.abs(g - w).max(initial=0) <= workload.tol * (np.abs(w).max(initial=0) + 1e-9)
+    stats = f.stats()
+    assert (stats["native"], stats["compiles"], stats["recompiles"]) == (5, 1, 0), stats
