@@ -19,6 +19,7 @@ from bcvm.ops.definition import Library, Reduction, ScalarExpr
 from bcvm.shapes.dim import Dim, broadcast
 from bcvm.specialise.ssa import Aggregate, Block, Branch, Graph, Jump, Level, Node, State, Tree, Value
 from bcvm.specialise.types import Scalar, Tensor
+from bcvm.turns import checkpoint
 
 MOVED_VIEWS = frozenset({"transpose", "expand", "squeeze"})  # which check nothing
 
@@ -122,6 +123,7 @@ class _Loop:
         for block in self.always:
             kept: list[Node] = []
             for node in block.nodes:
+                checkpoint()
                 if self._move(node):
                     continue
                 if rounds is not None:

@@ -56,6 +56,7 @@ def compile_ir(ir_text: str, target: Target | None = None, opt: int = 1, verify:
                 data = _here().emit(ir_text, to.cpu, to.features, opt, verify)
         except ValueError as e:
             raise CompileError(str(e)) from None
+    turns.checkpoint()
     missing = elf.read(data).external()
     if missing:
         raise CompileError(f"generated code refers to symbols outside itself: {', '.join(sorted(missing))}; reach them through the Context's table")

@@ -15,6 +15,7 @@ from types import FunctionType
 from typing import Any
 
 from bcvm.ops.definition import BINDINGS, METHODS, OPS
+from bcvm.turns import checkpoint
 
 Binding = Callable[..., Any]
 
@@ -69,6 +70,7 @@ def _rebuild() -> None:
     _stamp = _current()
     for library, names in BINDINGS.items():
         for name, fn in names.items():
+            checkpoint()
             if name in _resolved:
                 continue
             obj = _resolve(name)

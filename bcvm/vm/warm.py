@@ -42,4 +42,6 @@ def _load() -> None:
     from bcvm.compiler.driver import library  # noqa: F401
     from bcvm.compiler.kernels import column, conv, libm, math, matmul, movement, region, row, transpose  # noqa: F401
     from bcvm.compiler.runtime import runtime
+    from bcvm.compiler.splice import library as stencils  # noqa: F401
+    from bcvm.compiler.splice import passes, splicer, table  # noqa: F401
     runtime()
