@@ -13,6 +13,7 @@ from bcvm.config import Options, clamp, config
 from bcvm.errors import BcvmError, BytecodeError, CompileError, ShapeError, SymbolicResolutionTimeout, VerifyError
 
 if TYPE_CHECKING:
+    from bcvm import mindspore as mindspore
     from bcvm import ops as ops
     from bcvm.bytecode.assembler import assemble as assemble
     from bcvm.bytecode.disassembler import disassemble as disassemble
@@ -29,7 +30,7 @@ _LAZY = {
     "jit": "bcvm.vm.function", "load": "bcvm.vm.function", "assemble": "bcvm.bytecode.assembler", "disassemble": "bcvm.bytecode.disassembler",
     "verify": "bcvm.bytecode.verifier", "Tensor": "bcvm.shapes.hint",
 }
-_MODULES = {"ops": "bcvm.ops", "cache": "bcvm.vm.cache"}
+_MODULES = {"ops": "bcvm.ops", "cache": "bcvm.vm.cache", "mindspore": "bcvm.mindspore"}
 
 __all__ = ["BcvmError", "BytecodeError", "CompileError", "Options", "ShapeError", "SymbolicResolutionTimeout", "Tensor", "VerifyError", "assemble",
            "cache", "clamp", "config", "disassemble", "jit", "load", "ops", "verify"]

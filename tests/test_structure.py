@@ -21,7 +21,7 @@ ALLOWED["vm"] = ALLOWED["devices"] | {"devices", "frontend"}
 ALLOWED["frameworks"] = ALLOWED["vm"] | {"vm"}
 ALLOWED["tools"] = ALLOWED["vm"] | {"vm"}
 # what assembles the package: the public face and the command line
-ASSEMBLY = {"bcvm", "bcvm.__main__"}
+ASSEMBLY = {"bcvm", "bcvm.__main__", "bcvm.mindspore", "bcvm.startup"}
 # heavy library -> where it may be imported at all; never while a module is loaded, save in these folders
 LATE = {"llvmlite": "compiler", "mindspore": "frameworks"}
 MAX_LINES = 600

@@ -4,9 +4,10 @@ from bcvm.vm.libraries import when_imported
 
 
 def _mindspore() -> None:
-    from bcvm.frameworks import cells, mindspore, mindspore_bindings  # noqa: F401
+    from bcvm.frameworks import cells, mindspore, mindspore_bindings, mindspore_python, mindspore_resize  # noqa: F401
     mindspore.register()
     cells.register()
+    mindspore_python.register()
 
 
 when_imported("mindspore", _mindspore)

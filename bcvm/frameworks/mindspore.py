@@ -71,7 +71,8 @@ class MindSporeAdapter(Adapter):
             return None
         dtype = self.numpy[found.dtype]
         reach = sum((n - 1) * s for n, s in zip(found.sizes, found.strides, strict=True)) + dtype.itemsize
-        return np.ndarray(found.sizes, dtype, (ctypes.c_char * reach).from_address(found.data), 0, found.strides)
+        memory: Any = (ctypes.c_char * reach).from_address(found.data)
+        return np.ndarray(found.sizes, dtype, memory, 0, found.strides)
 
     def requires_grad(self) -> bool:
         return bool(self.executor.requires_grad())

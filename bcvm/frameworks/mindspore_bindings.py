@@ -335,8 +335,10 @@ _spread("std")
 @binds(*named("cumsum"), method="cumsum", **MS)
 def _cumsum(b: Any, x: Any, axis: Any = NOVALUE, dtype: Any = None, **options: Any) -> Any:
     on = options.get("dim", axis)
-    if on is NOVALUE or not none(b, dtype):
-        return b.unsupported("cumsum with a dtype")
+    if on is NOVALUE:
+        return b.unsupported("cumsum without an axis")
+    if not none(b, dtype):
+        x = _cast(b, x, dtype)
     return b.op("cumsum", floating(b, x, "cumsum"), axis=b.axis(on, b.rank(x)))
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bcvm.frameworks.mindspore_naming import MS, bind_primitive, floating, ms_dtype, named, primitive, same_dtype
+from bcvm.frameworks.mindspore_naming import MS, bind_primitive, floating, ms_dtype, named, primitive, same_dtype, settled
 from bcvm.ops.arguments import pair
 from bcvm.ops.definition import binds
 from bcvm.ops.function_bindings import axes, const, counted, dtype_name, flag, none, present, resolved, sequence, sizes, squeeze
@@ -24,7 +24,7 @@ def _same_pads(b: Any, x: Any, kernel: Any, stride: Any, dilation: Any = (1, 1))
         else:
             places = (size + (stride[i] - 1)) // stride[i]
             total = maximum(0, (places - 1) * stride[i] + (kernel[i] - 1) * dilation[i] + 1 - size)
-        out.append((total // 2, total - total // 2))
+        out.append((total // 2, (total + 1) // 2))
     return out
 
 
@@ -37,13 +37,13 @@ def _padded(b: Any, x: Any, pads: list[Any], value: float) -> tuple[Any, tuple[i
     return b.op("pad", x, pads=((zero, zero), (zero, zero), *map(tuple, pads)), value=value), (0, 0, 0, 0)
 
 
-def _convolution(b: Any, x: Any, weight: Any, bias: tuple[Any, ...], pad_mode: Any, padding: Any, stride: Any, dilation: Any, groups: int) -> Any:
+def _convolution(b: Any, x: Any, weight: Any, bias: tuple[Any, ...], pad_mode: Any, padding: Any, stride: Any, dilation: Any, groups: int,
+                 kernel: Any = None) -> Any:
+    """kernel: its sizes, where they are known besides those of the weight."""
     same_dtype(b, "conv2d", floating(b, x, "conv2d"), weight, *bias)
     mode = str(pad_mode).lower()
     if mode == "same":
-        kernel = [d.value for d in b.dims(weight)[2:]]
-        if None in kernel:
-            return b.unsupported("a convolution with pad_mode 'same' whose kernel size is not constant")
+        kernel = kernel or list(b.dims(weight)[2:])
         x, pads = _padded(b, x, _same_pads(b, x, kernel, stride, dilation), 0)
     elif mode == "valid":
         pads = (0, 0, 0, 0)
@@ -71,7 +71,10 @@ def _mint_conv2d(b: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1,
 def _conv2d_primitive(b: Any, prim: Any, x: Any, weight: Any) -> Any:
     if prim.data_format != "NCHW" or prim.mode != 1:
         return b.unsupported("Conv2D of another format or mode")
-    return _convolution(b, x, weight, (), prim.pad_mode, tuple(prim.pad), tuple(prim.stride[2:]), tuple(prim.dilation[2:]), prim.group)
+    kernel = tuple(prim.kernel_size)
+    for have, want in zip(b.dims(weight)[2:], kernel):
+        b.require("eq", have, Dim.const(want), "a weight of another size than the kernel's")
+    return _convolution(b, x, weight, (), prim.pad_mode, tuple(prim.pad), tuple(prim.stride[2:]), tuple(prim.dilation[2:]), prim.group, kernel)
 
 
 def _pooling(b: Any, x: Any, op: str, kernel: Any, stride: Any, same: bool, **attrs: Any) -> Any:
@@ -80,10 +83,10 @@ def _pooling(b: Any, x: Any, op: str, kernel: Any, stride: Any, same: bool, **at
     if same:
         if op == "avg_pool2d":
             attrs["count_include_pad"] = False
-        pads = [p for pair_ in _same_pads(b, x, kernel, stride) for p in pair_]
-        if any(p.value is None for p in pads):
-            return b.unsupported("pooling with pad_mode 'same' and a stride over sizes that are not constant")
-        pads = tuple(p.value for p in pads)
+        wanted = _same_pads(b, x, kernel, stride)
+        if op == "avg_pool2d" and any(p.value is None for pair_ in wanted for p in pair_):
+            return b.unsupported("average pooling with pad_mode 'same' and a stride over sizes that are not constant")
+        x, pads = _padded(b, x, wanted, float("-inf"))
     return b.op(op, x, kernel=kernel, stride=stride, padding=pads, **attrs)
 
 
@@ -183,10 +186,10 @@ def _split(b: Any, x: Any, split_size_or_sections: Any, axis: Any = 0, **options
         b.require("eq", stop, size, "split: the sections do not add up to the size")
         return b.tuple(parts(b, x, bounds, on))
     each = sizes(b, [split_size_or_sections])[0]
-    count = (size + (each - 1)) // each if each.value != 0 else None
-    if count is None or count.value is None:
+    count = settled(b, (size + (each - 1)) // each) if each.value != 0 else None
+    if count is None:
         return b.unsupported("split by a size whose number of parts is not constant")
-    return b.tuple(parts(b, x, [each * (i + 1) for i in range(count.value - 1)] + [None], on))
+    return b.tuple(parts(b, x, [each * (i + 1) for i in range(count - 1)] + [None], on))
 
 
 @binds(*primitive("Split"), **MS)

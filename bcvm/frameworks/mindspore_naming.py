@@ -7,6 +7,7 @@ from typing import Any
 
 from bcvm.bytecode.dtypes import is_float
 from bcvm.ops.definition import binds
+from bcvm.shapes.dim import Dim
 
 MS: dict[str, str] = {"library": "mindspore"}
 
@@ -28,6 +29,27 @@ def floating(b: Any, x: Any, what: str) -> Any:
 def same_dtype(b: Any, what: str, *tensors: Any) -> None:
     if len({b.dtype(t) for t in tensors}) > 1:
         b.unsupported(f"MindSpore's {what} of tensors of different dtypes")
+
+
+def settled(b: Any, d: Any) -> int | None:
+    """What a size is. One that sizes of weights decide, and nothing that is passed to the call, is what it was when the graph was made; checked at
+    every call."""
+    if d.value is not None:
+        return int(d.value)
+    inputs = b.m.graph.inputs
+
+    def size(atom: Any) -> int:
+        n, _, axis = str(atom.args[0])[1:].partition("_") if atom.kind == "symbol" else ("", "", "")
+        read = inputs[int(n)] if n.isdigit() and axis.isdigit() and int(n) < len(inputs) else None
+        if read is None or read.path.root[0] == "arg" or not hasattr(read.example, "shape"):
+            raise LookupError(atom)
+        return int(read.example.shape[int(axis)])
+    try:
+        value = int(d.evaluate(size))
+    except LookupError:
+        return None
+    b.require("eq", d, Dim.const(value), "a weight of another size")
+    return value
 
 
 def bind_primitive(name: str, function: Callable[..., Any]) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bcvm.frameworks.mindspore import MindSporeAdapter
 
 _METH_VARARGS, _METH_NOARGS = 1, 4
+_C_CONTIGUOUS = 1  # NPY_ARRAY_C_CONTIGUOUS
 _NOTHING = ()
 
 
@@ -129,19 +130,28 @@ class MindSporeReader:
         e.require(e.let(f"icmp eq i32 {done}, 1"), miss)
 
     def box(self, e: Emitter, obj: str, type: Tensor) -> str:
-        """A new ndarray becomes a tensor over its memory; the very tensor that came in stays itself."""
-        made, done, start = e.label("box"), e.label("boxed"), e.label("result")
+        """A new ndarray becomes a tensor over its memory, or over a C-contiguous copy of it; the very tensor that came in stays itself."""
+        made, copy, dense, done, start = e.label("box"), e.label("copy"), e.label("dense"), e.label("boxed"), e.label("result")
         e.jump(start)
         e.start(start)
         cls = e.load("ptr", obj, abi.OB_TYPE, "t")
         e.line(f"br i1 {e.let(f'icmp eq ptr {cls}, {e.object(np.ndarray)}')}, label %{made}, label %{done}")
         e.start(made)
         e.store("ptr", obj, "%numbers")
-        tensor = e.call("ptr", "PyObject_VectorcallDict", ("ptr", e.object(self.adapter.tensor_py.from_numpy)), ("ptr", "%numbers"), ("i64", "1"), ("ptr", "null"))
+        flag = e.let(f"and i32 {e.load('i32', obj, abi.ARRAY_FLAGS)}, {_C_CONTIGUOUS}")
+        e.line(f"br i1 {e.let(f'icmp eq i32 {flag}, 0')}, label %{copy}, label %{dense}")
+        e.start(copy)
+        copied = e.call("ptr", "PyObject_VectorcallDict", ("ptr", e.object(np.ascontiguousarray)), ("ptr", "%numbers"), ("i64", "1"), ("ptr", "null"))
         e.call("void", "Py_DecRef", ("ptr", obj))
+        e.line(f"br i1 {e.let(f'icmp eq ptr {copied}, null')}, label %{done}, label %{dense}")
+        e.start(dense)
+        array = e.let(f"phi ptr [ {obj}, %{made} ], [ {copied}, %{copy} ]")
+        e.store("ptr", array, "%numbers")
+        tensor = e.call("ptr", "PyObject_VectorcallDict", ("ptr", e.object(self.adapter.tensor_py.from_numpy)), ("ptr", "%numbers"), ("i64", "1"), ("ptr", "null"))
+        e.call("void", "Py_DecRef", ("ptr", array))
         e.jump(done)
         e.start(done)
-        return e.let(f"phi ptr [ {obj}, %{start} ], [ {tensor}, %{made} ]")
+        return e.let(f"phi ptr [ {obj}, %{start} ], [ null, %{copy} ], [ {tensor}, %{dense} ]")
 
     def before_write(self, e: Emitter, miss: str) -> None:
         none = self._executor_call(e, "sync")

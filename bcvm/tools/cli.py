@@ -121,7 +121,9 @@ def _traceback(error: BaseException) -> str:
 # -- commands
 
 def run(args: argparse.Namespace) -> int:
-    """Run a script as Python would, then report on every jitted function that is still alive."""
+    """Run a script as Python would, then report on every jitted function that is still alive. If the script imports MindSpore, BYTECODE_VM is its
+    mode until it sets another one."""
+    from bcvm import startup
     from bcvm.vm.function import live_functions
     for variable, value in (("BCVM_LOG_LEVEL", args.log), ("BCVM_TIER", args.tier)):
         if value is not None:
@@ -130,6 +132,7 @@ def run(args: argparse.Namespace) -> int:
     if not script.is_file():
         raise Refused(f"{script}: no such file")
     sys.argv = [args.script, *args.args]
+    startup.wait(startup.wanted() or "" if os.environ.get(startup.VARIABLE, "1") not in startup.OFF else None)
     code = 0
     try:
         _execute(script, "__main__")

@@ -181,7 +181,7 @@ METHODS: list[tuple[str, Any, tuple[Any, ...], dict[str, Any]]] = [
     ("transpose", F, (), {}), ("transpose", F, (0, 1), {}), ("permute", T, (2, 0, 1), {}), ("swapaxes", T, (0, 1), {}), ("sum", F, (), {}),
     ("sum", F, (1, True), {}), ("sum", F, (1,), {"keepdims": True}),
     ("sum", F, (), {"dim": 1, "keepdim": True}), ("sum", I, (), {}), ("mean", T, ((1, 2),), {}), ("mean", F, (-1,), {"keep_dims": True}), ("max", F, (), {}),
-    ("max", F, (), {"axis": 1}), ("max", F, (1,), {}),
+    ("max", F, (), {"axis": 1}), ("max", F, (1,), {}), ("max", F, (1,), {"keepdims": True}), ("min", F, (1, True), {}),
     ("min", F, (), {}), ("argmax", F, (1,), {}), ("any", B, (1,), {}), ("all", B, (), {}), ("prod", F, (1,), {}), ("var", F, (1,), {}),
     ("std", F, (1, 1), {}), ("astype", F, (ms.float16,), {}), ("to", I, (ms.float32,), {}),
     ("float", I, (), {}), ("long", I, (), {}), ("half", F, (), {}), ("expand_dims", F, (0,), {}), ("unsqueeze", F, (1,), {}), ("squeeze", F[None], (0,), {}),

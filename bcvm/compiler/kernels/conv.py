@@ -398,7 +398,7 @@ class _Kernel:
         ragged, short = f.cmp("sgt", l0, 0), f.cmp("eq", o0, o1)
         o2 = f.select(ragged, f.add(o0, 1), o0)
         rest = f.both(f.cmp("sgt", l1, 0), f.cmp("sge", o1, o2))
-        bounds = ((o0, o2, l0, f.select(short, l1, row)), (o2, f.max(o1, o2), 0, row), (o1, f.select(rest, f.add(o1, 1), o1), 0, l1))
+        bounds: tuple[tuple[Value, ...], ...] = ((o0, o2, l0, f.select(short, l1, row)), (o2, f.max(o1, o2), 0, row), (o1, f.select(rest, f.add(o1, 1), o1), 0, l1))
         with f.loop(0, 3) as part:
             first, second = f.cmp("eq", part.index, 0), f.cmp("eq", part.index, 1)
             outer = [f.select(first, a, f.select(second, b, c)) for a, b, c in zip(*bounds, strict=True)]
