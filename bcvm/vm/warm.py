@@ -1,11 +1,22 @@
 """What a process needs once before native code can be made: the compiler, LLVM, the run-time support. Made where the first function is jitted, so that neither
-the import nor a call pays for it: LLVM starts in its process while the compiler's modules are loaded here, which would hold calls up later."""
+the import nor a call pays for it: LLVM starts in its process while the compiler's modules are loaded here, which would hold calls up later. It ends with a trial:
+a small function is compiled and called, and if that does not give the right result there is no native code in this process, with the reason."""
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
+from bcvm.bytecode.instructions import BY_NAME
+from bcvm.bytecode.program import BoundProgram, Code, Param, Program
 from bcvm.compiler.process import process
-from bcvm.errors import BcvmError
+from bcvm.errors import BcvmError, CompileError
+from bcvm.ops.lookup import binding_for
+from bcvm.specialise import specialise_call
 from bcvm.vm import entry
 
+_TRIAL = Program("trial", "", (Code(BY_NAME["LOAD"].opcode, (0,)), Code(BY_NAME["LOAD"].opcode, (0,)), Code(BY_NAME["CALL_OP"].opcode, (0, 0, 2)),
+                               Code(BY_NAME["RETURN"].opcode)), (Param("x"),), ("x",), names=("add",))
 _begun = False
 _reason = ""
 
@@ -22,6 +33,7 @@ def begin() -> None:
             process.prepare()
             _load()
             process.wait()
+            _try()
         except (BcvmError, ImportError, OSError) as e:
             _reason = f"{type(e).__name__}: {e}"
 
@@ -45,3 +57,30 @@ def _load() -> None:
     from bcvm.compiler.splice import library as stencils  # noqa: F401
     from bcvm.compiler.splice import passes, splicer, table  # noqa: F401
     runtime()
+    binding_for(np.add)  # finds what is bound
+
+
+def _try() -> None:
+    from bcvm.compiler import native
+    x = np.arange(3, dtype=np.float32)
+    graph = specialise_call(BoundProgram(_TRIAL), (x,), (), _no_callees)
+    target = entry.make_function_type("Trial", {})()
+    entry.initialise(target, _not_taken)
+    code = native.build(graph, 1, (), entry.get_entry(target), _left)
+    entry.set_entry(target, code.entry)
+    if target(x).tolist() != [0.0, 2.0, 4.0]:
+        raise CompileError("the trial function gives a wrong result")
+    entry.set_entry(target, 0)
+    code.release()
+
+
+def _no_callees(function: object) -> BoundProgram:
+    raise CompileError("the trial function calls nothing")
+
+
+def _not_taken(x: object) -> object:
+    raise CompileError("the trial function's guards failed")
+
+
+def _left(reason: str, state: object, values: object) -> Any:
+    raise CompileError(f"the trial function left native code: {reason}")
