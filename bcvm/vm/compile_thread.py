@@ -15,7 +15,7 @@ from bcvm.compiler.process import process
 
 HEAD_START = 0.0002  # seconds
 LEISURE = 0.05        # seconds after which it is looked again whether there is no other work
-SLICE_MIN, SLICE_MAX = 0.0001, 0.002  # seconds that a call which must be interpreted gives the compile thread before it begins
+SLICE_MIN, SLICE_MAX = 0.0002, 0.002  # seconds that a call which must be interpreted gives the compile thread before it begins
 REST = 10.0           # seconds without a job after which the compile process is sent away
 TURN = 0.00005        # seconds that a thread keeps the interpreter lock, while something is to be compiled, if another waits for it
 
