@@ -296,9 +296,10 @@ def test_hooks_of_inner_cells_run():
 
 
 @pytest.mark.parametrize("level", ["O1", "O2", "O3", "auto"])
-def test_mixed_precision_is_pynatives(level):
+def test_mixed_precision_is_pynatives(level, tmp_path, monkeypatch):
     net, x = Net(), tensor(2, 8)
     plain = pynative(net, x).asnumpy().copy()
+    monkeypatch.chdir(tmp_path)  # MindSpore writes the network it rewrites into the working folder
     mixed = ms.amp.auto_mixed_precision(net, level)
     expected = pynative(mixed, x)
     assert not np.array_equal(expected.asnumpy(), plain)
