@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from bcvm.compiler.optimise import jumps
-from bcvm.errors import ShapeError, Unsupported
+from bcvm.errors import Unsupported
 from bcvm.ops.definition import Library, Reduction, ScalarExpr
-from bcvm.shapes.dim import Dim, broadcast
+from bcvm.shapes.dim import Dim
+from bcvm.specialise.builder import ShapeRequests, result_dims
 from bcvm.specialise.ssa import Aggregate, Block, Branch, Graph, Jump, Level, Node, State, Tree, Value
 from bcvm.specialise.types import Scalar, Tensor
 from bcvm.turns import checkpoint
@@ -52,37 +53,6 @@ def _dominators(graph: Graph, preds: dict[Block, list[Block]]) -> dict[Block, se
             if new != out[b]:
                 out[b], changed = new, True
     return out
-
-
-class _Checks:
-    """ShapeContext of an op in its new place: what must be checked there."""
-
-    def __init__(self) -> None:
-        self.found: list[dict[str, Any]] = []
-
-    def broadcast(self, *shapes: Sequence[Dim]) -> tuple[Dim, ...]:
-        rank = max((len(s) for s in shapes), default=0)
-        out = []
-        for i in range(rank):
-            result = Dim.const(1)
-            for s in shapes:
-                if i - rank + len(s) >= 0:
-                    d = s[i - rank + len(s)]
-                    if result is not d and result.value != 1 and d.value != 1:
-                        self._check("bcast", result, d, "")
-                    result = broadcast(result, d)
-            out.append(result)
-        return tuple(out)
-
-    def require_equal(self, a: Dim, b: Dim, message: str) -> None:
-        self.require("eq", a, b, message)
-
-    def require(self, how: str, a: Dim, b: Dim, message: str) -> None:
-        if a is not b or how == "lt":
-            self._check(how, a, b, message)
-
-    def _check(self, how: str, a: Dim, b: Dim, message: str) -> None:
-        self.found.append({"how": how, "a": a, "b": b, **({"message": message} if message else {})})
 
 
 class _Loop:
@@ -195,23 +165,13 @@ class _Loop:
 
     def _demands(self, node: Node, shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...] | None:
         """Put the checks of an op on operands of these dims before the loop; the dims of its result. None: it cannot be."""
-        op, attrs, ctx = node.attrs["op"], node.attrs.get("attrs", {}), _Checks()
+        found: list[dict[str, Any]] = []
         try:
-            if op.shape is not None:
-                dims = op.shape(ctx, *shapes, **attrs)
-            elif isinstance(op.form, Reduction):
-                if op.form.combine in ("max", "min", "argmax", "argmin"):
-                    return None
-                axes, keep = attrs["axis"], attrs.get("keepdims", False)
-                dims = tuple(Dim.const(1) if i in axes else d for i, d in enumerate(shapes[0]) if keep or i not in axes)
-            else:
-                dims = ctx.broadcast(*shapes)
-        except (ShapeError, Unsupported):
+            dims = result_dims(ShapeRequests(lambda _, **check: found.append(check)), node.attrs["op"], shapes, node.attrs.get("attrs", {}))
+        except Unsupported:
             return None
-        if any(c["a"].is_const and c["b"].is_const for c in ctx.found):
-            return None
-        for attributes in ctx.found:
-            self.before.nodes.append(Node("check", (), attributes, (), self.state, node.where))
+        for check in found:
+            self.before.nodes.append(Node("check", (), check, (), self.state, node.where))
         return tuple(dims)
 
     # -- one item a round

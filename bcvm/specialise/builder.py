@@ -46,7 +46,7 @@ class Builder:
                 or isinstance(v, Const) and (type(v.value) in (tuple, list) or self.m.resolver.container(v) is not None))
 
     def require(self, how: str, a: Dim, b: Dim, message: str) -> None:
-        ShapeRequests(self.m).require(how, a, b, message)
+        ShapeRequests(self.m.emit).require(how, a, b, message)
 
     def write(self, target: Any, value: Any, exact: bool) -> Any:
         """Store a value into an array that was given for a result; returns that array. exact: dtype and sizes must be the value's."""
@@ -335,19 +335,8 @@ class Builder:
 
     def _emit_op(self, op: Op, values: Sequence[Value], dtype: Any, attrs: dict[str, Any]) -> Any:
         shapes = [v.type.dims for v in values]  # type: ignore[union-attr]
-        ctx = ShapeRequests(self.m)
-        if op.shape is not None:
-            try:
-                dims = op.shape(ctx, *shapes, **attrs)
-            except ShapeError as e:
-                raise Unsupported(str(e)) from None
-        elif isinstance(op.form, Reduction):
-            axes, keep = attrs["axis"], attrs.get("keepdims", False)
-            dims = tuple(Dim.const(1) if i in axes else d for i, d in enumerate(shapes[0]) if keep or i not in axes)
-            if op.form.combine in ("max", "min", "argmax", "argmin"):
-                ctx.require("le", Dim.const(1), product(shapes[0][i] for i in axes), f"{op.name} of no elements")
-        else:
-            dims = ctx.broadcast(*shapes)
+        ctx = ShapeRequests(self.m.emit)
+        dims = result_dims(ctx, op, shapes, attrs)
         if isinstance(op.form, (ScalarExpr, Reduction, Library)):
             return self.m.emit("op", tuple(values), self.result(dtype, dims), op=op, attrs=dict(attrs))
         if isinstance(op.form, View):
@@ -431,11 +420,26 @@ class Builder:
         return slice_view(self.m, v, given + [("slice", None, None, None)] * rest)
 
 
-class ShapeRequests:
-    """ShapeContext: what cannot be decided now becomes a check node."""
+def result_dims(ctx: "ShapeRequests", op: Op, shapes: Sequence[tuple[Dim, ...]], attrs: dict[str, Any]) -> Any:
+    """The dims of an op's result (a tuple of them for several results), and its requests to ctx. Unsupported: operands that never fit."""
+    if op.shape is not None:
+        try:
+            return op.shape(ctx, *shapes, **attrs)
+        except ShapeError as e:
+            raise Unsupported(str(e)) from None
+    if not isinstance(op.form, Reduction):
+        return ctx.broadcast(*shapes)
+    axes, keep = attrs["axis"], attrs.get("keepdims", False)
+    if op.form.combine in ("max", "min", "argmax", "argmin"):
+        ctx.require("le", Dim.const(1), product(shapes[0][i] for i in axes), f"{op.name} of no elements")
+    return tuple(Dim.const(1) if i in axes else d for i, d in enumerate(shapes[0]) if keep or i not in axes)
 
-    def __init__(self, machine: "Machine") -> None:
-        self.m = machine
+
+class ShapeRequests:
+    """ShapeContext: what cannot be decided now becomes a check node, made by emit("check", attributes)."""
+
+    def __init__(self, emit: Callable[..., Any]) -> None:
+        self.emit = emit
 
     def broadcast(self, *shapes: Sequence[Dim]) -> tuple[Dim, ...]:
         rank = max((len(s) for s in shapes), default=0)
@@ -449,7 +453,7 @@ class ShapeRequests:
                 if result is not d and result.value != 1 and d.value != 1:
                     if result.value is not None and d.value is not None:
                         raise Unsupported(f"sizes {result} and {d} do not broadcast")
-                    self.m.emit("check", how="bcast", a=result, b=d)
+                    self.emit("check", how="bcast", a=result, b=d)
                 result = broadcast(result, d)
             out.append(result)
         return tuple(out)
@@ -468,4 +472,4 @@ class ShapeRequests:
         (_, ahi), (blo, _) = a.interval(), b.interval()
         if how == "le" and ahi <= blo or how == "lt" and ahi < blo:
             return
-        self.m.emit("check", how=how, a=a, b=b, message=message)
+        self.emit("check", how=how, a=a, b=b, message=message)
