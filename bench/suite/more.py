@@ -23,6 +23,7 @@ class Workload:
         self.calls = self.build(n)
 
     def build(self, n: int) -> list[tuple[np.ndarray, ...]]:
+        """The n calls, and the weights on the way; each workload has its own."""
         raise NotImplementedError
 
     def ref(self, *args: np.ndarray) -> object:

@@ -7,7 +7,7 @@ from mindspore import Tensor, ops
 
 def make(W, peer, threads):
     try: ms.runtime.set_cpu_affinity(False)
-    except Exception: pass
+    except Exception: pass  # a peer's setting, which some versions and machines refuse: as in peers_ms, the measurement goes on without it
     ms.set_context(mode=ms.PYNATIVE_MODE)
     w = [Tensor(a) for a in W.w]
     n = W.name
