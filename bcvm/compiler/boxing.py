@@ -25,11 +25,6 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
         raise Unsupported(f"NumPy has no {name}") from None
 
 
-def result_words(tree: Tree) -> int:
-    """Words of `out` that a returned tree takes."""
-    return sum(1 for _ in leaves(tree))
-
-
 def state_words(types: Sequence[Type]) -> int:
     """Words of `out` that an exit's leaves take."""
     return sum(3 + 2 * t.rank if isinstance(t, Tensor) else 1 for t in types)

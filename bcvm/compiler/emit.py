@@ -87,9 +87,6 @@ class Emitter:
     def type_is(self, value: str, cls: type, otherwise: str) -> None:
         self.same(self.load("ptr", value, 8, "t"), self.object(cls), otherwise)
 
-    def increment(self, address: int) -> None:
-        self.add(address, 1)
-
     def add(self, address: int, n: int) -> None:
         """Adds to a word in memory."""
         p = constant(address)

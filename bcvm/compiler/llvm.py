@@ -18,22 +18,6 @@ from bcvm.errors import CompileError
 _lock = threading.Lock()
 
 
-def available() -> bool:
-    """Whether llvmlite is there and generates code for this machine."""
-    try:
-        host()
-    except (ImportError, OSError, RuntimeError, CompileError):
-        return False
-    return True
-
-
-def where() -> str:
-    """Where LLVM runs, for people."""
-    if process.reason:
-        return f"in this process: {process.reason}"
-    return f"process {process.pid}" if process.pid else "in a process that is not there now"
-
-
 @cache
 def _here() -> Compiler:
     return Compiler()

@@ -15,7 +15,7 @@ import struct
 import sys
 import types
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from bcvm.compiler import abi, boxing, llvm, loader, probe
@@ -81,7 +81,6 @@ class Stub:
     data: Any
     code: loader.LoadedCode | None = None
     address: int = 0
-    notes: dict[str, Any] = field(default_factory=dict)
 
     def compile(self) -> int:
         """Compiles and loads a stub whose driver is an address; returns its address. Optimised code would save 1.5 ns a call
