@@ -1,37 +1,71 @@
-"""Who may run Python now, while something is compiled: calls that are interpreted come first.
+"""Who may run now, while something is compiled: calls that are interpreted come first.
 
 Two threads that both run Python take the interpreter lock from each other at every release, and interpreted tensor code releases it at every
-larger op, so a compilation beside it would slow a call down many times over. The compile thread therefore waits at checkpoints
-while a call is interpreted, and such a call gives it a slice of time before it begins (`vm.compile_thread`).
+larger op, so a compilation beside it would slow a call down many times over; and where an op is split over all processors, as BLAS does, one that waits
+for its turn holds up the rest, by a tick of the scheduler each time. So the two take turns: a call that is interpreted first gives the compilation a slice
+of time, and then runs alone. It is the compile thread that ends the slice, at a checkpoint, and then lies still: whoever wakes up by a
+clock may have to wait for a processor, but the one that the thread has left is free. The compile process, which gives way to everyone who
+wakes up (see `worker`), is stopped.
 """
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 PATIENCE = 0.02  # seconds that the compile thread waits for one call; a longer one has to share
+LULL = 0.004      # seconds without a call after which none is expected
+SETTLE = 0.002   # seconds that a call waits for a checkpoint beyond its slice
+SLICE_MIN, SLICE_MAX = 0.0002, 0.002  # seconds that a call gives the compilation: twice what it takes, within these
+LONG = 0.0001    # seconds beyond which a call may have use for all processors
 
-_calls = 0                                # calls being interpreted that a compilation would disturb
+_calls = _long_calls = 0                  # calls being interpreted that a compilation would disturb
+_slice_end = 0.0                          # until when the compile thread may go on nevertheless
+_last_end = 0.0                           # of a call
 _changed = threading.Condition()
 _compiling: int | None = None             # the thread that compiles
+_working = False                          # whether it has a job, and Python to run for it
+_parked = False                           # and whether it waits at a checkpoint
+_process: Callable[[bool], object] | None = None  # what stops the compile process, and lets it go on, while that has the job
+_stopped: float | None = None             # since when it has been stopped
 _waited_for = False
-_elsewhere = False
 
 
-def begin_call() -> None:
-    global _calls
+def begin_call(usual: float) -> None:
+    """A call is going to be interpreted, which takes about `usual` seconds."""
+    global _calls, _long_calls, _slice_end
+    time_given = min(max(usual * 2, SLICE_MIN), SLICE_MAX)
     with _changed:
         _calls += 1
+        if threading.get_ident() != _compiling:
+            if _working:
+                _slice_end = time.perf_counter() + time_given
+                if _parked:  # still, since the last call
+                    _changed.notify_all()
+                _changed.wait_for(_is_still, time_given + SETTLE)
+            elif _process is not None and usual >= LONG:
+                _changed.wait_for(lambda: _process is None, time_given)
+        if usual >= LONG:
+            _long_calls += 1
+            if _long_calls == 1:
+                _stop(True)
 
 
-def end_call() -> None:
-    global _calls
+def end_call(usual: float) -> None:
+    """That call has ended."""
+    global _calls, _long_calls, _last_end
     with _changed:
         _calls -= 1
-        if not _calls:
-            _changed.notify_all()
+        _last_end = time.perf_counter()
+        if usual >= LONG:
+            _long_calls -= 1
+            if not _long_calls:
+                _stop(False)
+
+
+def _is_still() -> bool:
+    return not _working or _parked and time.perf_counter() >= _slice_end
 
 
 def compile_here() -> None:
@@ -40,42 +74,77 @@ def compile_here() -> None:
     _compiling = threading.get_ident()
 
 
+@contextmanager
+def job(waited: bool) -> Iterator[None]:
+    """A job of the compile thread; whether someone waits for it."""
+    global _waited_for
+    _waited_for = waited
+    _work(True)
+    try:
+        yield
+    finally:
+        _work(False)
+
+
 def checkpoint() -> None:
     """A place in the work of the compile thread where it may wait."""
-    if _calls and threading.get_ident() == _compiling:
+    if _calls and threading.get_ident() == _compiling and time.perf_counter() >= _slice_end:
         _wait()
 
 
 def _wait() -> None:
+    """Until there is a slice, or no call. Not until the call ends: the next one gives a slice, and the time between belongs to the caller."""
+    global _parked
     end = time.perf_counter() + PATIENCE
     with _changed:
-        while _calls:
-            left = end - time.perf_counter()
-            if left <= 0:
-                return
-            _changed.wait(left)
+        _parked = True
+        _changed.notify_all()
+        while (now := time.perf_counter()) >= _slice_end and (now < end if _calls else now < _last_end + LULL):
+            _changed.wait(LULL)
+        _parked = False
+
+
+def _work(working: bool) -> None:
+    global _working
+    with _changed:
+        _working = working
+        _changed.notify_all()
 
 
 @contextmanager
-def elsewhere() -> Iterator[None]:
-    """The work of the compile thread goes on in another process for a while: it needs no turn here."""
-    global _elsewhere
-    _elsewhere = threading.get_ident() == _compiling
+def elsewhere(stop: Callable[[bool], object]) -> Iterator[None]:
+    """The work of this thread goes on in another process for a while, which stop(True) stops and stop(False) lets go on. If this is the compile
+    thread, and nobody waits for its job, calls come before that too."""
+    global _process
+    if not nobody_waits():
+        yield
+        return
+    with _changed:
+        _process = stop
+        if _long_calls:
+            _stop(True)
+    _work(False)
     try:
         yield
     finally:
-        _elsewhere = False
+        with _changed:
+            _stop(False)
+            _process = None
+        _work(True)
 
 
-def wanted() -> bool:
-    """Whether the compile thread wants to run Python."""
-    return not _elsewhere
+def be_patient() -> None:
+    """Now and then, by who waits for that process: lets it go on beside a call that takes too long."""
+    with _changed:
+        if _stopped is not None and time.perf_counter() - _stopped > PATIENCE:
+            _stop(False)
 
 
-def someone_waits(waits: bool) -> None:
-    """Whether the job that the compile thread begins now is waited for."""
-    global _waited_for
-    _waited_for = waits
+def _stop(stopped: bool) -> None:
+    global _stopped
+    if _process is not None and stopped != (_stopped is not None):
+        _stopped = time.perf_counter() if stopped else None
+        _process(stopped)
 
 
 def nobody_waits() -> bool:
@@ -85,5 +154,7 @@ def nobody_waits() -> bool:
 
 def reset() -> None:
     """In a child after a fork: no call is inside."""
-    global _calls, _changed, _compiling, _waited_for
-    _calls, _changed, _compiling, _waited_for = 0, threading.Condition(), None, False
+    global _calls, _long_calls, _slice_end, _changed, _compiling, _working, _parked, _process, _stopped, _waited_for
+    _calls, _long_calls, _slice_end, _changed, _compiling = 0, 0, 0.0, threading.Condition(), None
+    _working = _parked = _waited_for = False
+    _process = _stopped = None

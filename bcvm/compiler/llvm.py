@@ -32,7 +32,7 @@ def compile_ir(ir_text: str, target: Target | None = None, opt: int = 1, verify:
     """
     to = target or host()
     try:
-        with turns.elsewhere():
+        with turns.elsewhere(process.stop_working):
             data = process.emit(turns.nobody_waits(), ir_text, to.cpu, to.features, opt, verify)
     except Unavailable:
         try:

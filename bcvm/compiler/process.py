@@ -18,12 +18,15 @@ import time
 from contextlib import suppress
 from typing import Any
 
+from bcvm import turns
 from bcvm.compiler import worker
 from bcvm.errors import CompileError
 
 VARIABLE = "BCVM_COMPILE_PROCESS"  # 'off': LLVM is loaded into this process
 # Real time for one request, or for the start, in seconds and for each byte of text; `worker` limits the processor time.
 SECONDS, PER_BYTE = 60.0, 1e-3
+# A process that takes only what is left over of the processors starves if it has had less than that share of them after so long.
+STARVED_SECONDS, STARVED_SHARE = 0.3, 0.03
 _SETPGROUP = 2  # POSIX_SPAWN_SETPGROUP
 
 
@@ -32,17 +35,18 @@ class Unavailable(Exception):
 
 
 class Died(Exception):
-    """The process ended before it answered, or had to be; the last words. late: it took too long."""
+    """The process ended before it answered, or had to be; the last words. late: it took too long. starved: it got no processor."""
 
-    def __init__(self, words: str, late: bool = False) -> None:
+    def __init__(self, words: str, late: bool = False, starved: bool = False) -> None:
         super().__init__(words)
-        self.late = late
+        self.late, self.starved = late, starved
 
 
 class _Child:
     """One process, from start to end."""
 
-    def __init__(self, patient: bool, options: tuple[str, ...]) -> None:
+    def __init__(self, urgency: int, options: tuple[str, ...]) -> None:
+        self._urgency = urgency  # the lowest so far
         llvmlite = importlib.util.find_spec("llvmlite")
         if llvmlite is None or not llvmlite.submodule_search_locations:
             raise ImportError("llvmlite is not installed")
@@ -56,7 +60,7 @@ class _Child:
                 self._fds.append(pair[1 - len(self._fds)])
                 theirs.append(pair[len(theirs)])
             self._fds.append(os.memfd_create("bcvm-llvm", os.MFD_CLOEXEC))
-            self.pid = spawn([sys.executable, "-I", "-S", *script, where, str(int(patient)), *options], (*theirs, self._fds[2]))
+            self.pid = spawn([sys.executable, "-I", "-S", *script, where, str(urgency), *options], (*theirs, self._fds[2]))
         except BaseException:
             self._close()
             raise
@@ -71,9 +75,10 @@ class _Child:
             self.host = self._read(SECONDS)
         return self.host
 
-    def ask(self, patient: bool, request: tuple[Any, ...]) -> tuple[bool, Any]:
+    def ask(self, urgency: int, request: tuple[Any, ...]) -> tuple[bool, Any]:
+        self._urgency = max(self._urgency, urgency)
         try:
-            worker.write(self._fds[0], marshal.dumps((patient, *request)))
+            worker.write(self._fds[0], marshal.dumps((urgency, *request)))
         except OSError:
             raise self._died() from None
         made: tuple[bool, Any] = self._read(SECONDS + PER_BYTE * len(request[0]))
@@ -82,10 +87,15 @@ class _Child:
     def _read(self, seconds: float) -> Any:
         poll = select.poll()
         poll.register(self._fds[1], select.POLLIN)
-        if not poll.poll(seconds * 1e3):
-            self.kill()
-            self.end()
-            raise Died(f"gave no answer in {seconds:.1f} s", late=True)
+        start, used = time.perf_counter(), self._used()
+        while not poll.poll(turns.PATIENCE * 1e3):
+            turns.be_patient()
+            took = time.perf_counter() - start
+            starved = self._urgency == worker.LEFT_OVER and took > STARVED_SECONDS and self._used() - used < STARVED_SHARE * took
+            if took > seconds or starved:
+                self.kill()
+                self.end()
+                raise Died(f"gave no answer in {took:.1f} s", late=True, starved=starved)
         message = worker.read(self._fds[1])
         if message is None:
             raise self._died()
@@ -98,6 +108,18 @@ class _Child:
         code = self.end()
         how = f"ended with code {code}" if code >= 0 else f"was ended by signal {-code}"
         return Died(how + (f": {words}" if words else ""), late=code == -signal.SIGPROF)
+
+    def _used(self) -> float:
+        """Seconds of processor time."""
+        try:
+            return time.clock_gettime(~self.pid << 3 | 2)  # its CPU clock, see clock_getcpuclockid(3)
+        except OSError:
+            return 0.0
+
+    def stop(self, stopped: bool) -> None:
+        """Stop its work, or let it go on."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGSTOP if stopped else signal.SIGCONT)
 
     def kill(self) -> None:
         """End it now; who waits for its answer sees it end."""
@@ -166,6 +188,7 @@ class CompileProcess:
         self._host: tuple[str, dict[str, bool]] | None = None
         self.reason = _unsuitable()  # why there is none
         self.started = 0
+        self._background = worker.LEFT_OVER
         os.register_at_fork(before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._in_child)
 
     @property
@@ -176,18 +199,18 @@ class CompileProcess:
     def prepare(self) -> None:
         """Start it, if there is none, and go on: something will be asked soon."""
         with self._lock, suppress(Unavailable, CompileError):
-            self._start(False, worker.OPTIONS)
+            self._start(worker.AT_ONCE, worker.OPTIONS)
 
     def wait(self) -> None:
         """Until it can be asked."""
         with self._lock, suppress(Unavailable):
-            self._ready(False)
+            self._ready(worker.AT_ONCE)
 
-    def host(self, patient: bool = False) -> tuple[str, dict[str, bool]]:
+    def host(self) -> tuple[str, dict[str, bool]]:
         """Name and features of the processor."""
         with self._lock:
             if self._host is None:
-                self._host = self._ready(patient).ready()
+                self._host = self._ready(worker.AT_ONCE).ready()
             return self._host
 
     def emit(self, patient: bool, *request: Any) -> bytes:
@@ -195,23 +218,24 @@ class CompileProcess:
         everything else comes first."""
         with self._lock:
             try:
-                return self._ask(patient, request)
-            except Died:  # perhaps someone ended it
-                pass
+                return self._ask(self._background if patient else worker.AT_ONCE, request)
+            except Died as e:  # perhaps someone ended it
+                if e.starved:
+                    self._background = worker.BESIDE
             try:
-                return self._ask(patient, request)
+                return self._ask(self._background if patient else worker.AT_ONCE, request)
             except Died as e:
                 raise CompileError(f"the compile process {e}") from None
 
-    def _ask(self, patient: bool, request: tuple[Any, ...]) -> bytes:
-        child = self._ready(patient)
+    def _ask(self, urgency: int, request: tuple[Any, ...]) -> bytes:
+        child = self._ready(urgency)
         try:
-            good, made = child.ask(patient, request)
+            good, made = child.ask(urgency, request)
         except Died as e:
             self._child = None
             if self._ending:
                 raise CompileError("the interpreter is ending") from None
-            if e.late:
+            if e.late and not e.starved:
                 raise CompileError(f"the compile process {e}") from None
             raise
         if not good:
@@ -219,13 +243,13 @@ class CompileProcess:
         code: bytes = made
         return code
 
-    def _start(self, patient: bool, options: tuple[str, ...]) -> _Child:
+    def _start(self, urgency: int, options: tuple[str, ...]) -> _Child:
         """The process; perhaps it is still starting."""
         if self._ending:
             raise CompileError("the interpreter is ending")
         if not self.reason and self._child is None:
             try:
-                self._child = _Child(patient, options)
+                self._child = _Child(min(urgency, worker.BESIDE), options)
                 self.started += 1
             except (OSError, RuntimeError) as e:  # processes cannot be started here, or not any more
                 self.reason = f"no compile process: {e}"
@@ -233,11 +257,11 @@ class CompileProcess:
             raise Unavailable(self.reason)
         return self._child
 
-    def _ready(self, patient: bool) -> _Child:
+    def _ready(self, urgency: int) -> _Child:
         """The process, ready for a request."""
         why = ""
         for options in (worker.OPTIONS, ()):  # an option that this LLVM does not know ends it
-            child = self._start(patient, options)
+            child = self._start(urgency, options)
             try:
                 child.ready()
                 return child
@@ -247,6 +271,12 @@ class CompileProcess:
             raise CompileError("the interpreter is ending")
         self.reason = why
         raise Unavailable(why)
+
+    def stop_working(self, stopped: bool) -> None:
+        """Stop what is being done, or let it go on; from any thread."""
+        child = self._child
+        if child is not None:
+            child.stop(stopped)
 
     def rest(self) -> None:
         """Nothing is to be done for some time: give the memory back."""

@@ -61,7 +61,7 @@ class RegionSpec:
 
 @dataclass(frozen=True)
 class KernelSource:
-    """LLVM IR text of a module with one public function `name` of the kernel type (see abi). key: content hash that kernels are shared by."""
+    """LLVM IR text of a module with one public function `name` of the kernel type (see abi). key: content hash."""
 
     name: str
     ir: str

@@ -51,7 +51,7 @@ def _processor() -> tuple[str, dict[str, bool]]:
     """Name and features as LLVM says them, which it is asked once for a machine and a version of llvmlite: loading it takes long."""
     def ask() -> bytes:
         try:
-            said = process.host(turns.nobody_waits())
+            said = process.host()
         except Unavailable:
             said = Compiler().host()
         return json.dumps(said).encode()

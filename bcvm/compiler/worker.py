@@ -9,10 +9,13 @@ from __future__ import annotations
 import marshal
 import os
 import sys
-from _signal import ITIMER_PROF, SIG_IGN, SIGINT, setitimer, signal
+from _signal import ITIMER_PROF, SIG_IGN, SIGCONT, SIGINT, setitimer, signal
 from typing import Any
 
-NICE = 5  # of what nobody waits for: it gets a part of busy processors, and so ends, but others come first
+# How urgent a request is: it takes part as everyone does; gets a part of busy processors, and so ends, but others come first; takes only what is
+# left over, and leaves a processor at once when someone else wakes up there.
+AT_ONCE, BESIDE, LEFT_OVER = range(3)
+NICE = 5
 CPU_SECONDS = 20.0    # of one request, and so much more for each byte of its text; LLVM takes a thousandth of that
 CPU_SECONDS_PER_BYTE = 2e-5
 
@@ -98,29 +101,38 @@ def _answer(compiler: Compiler, request: list[Any]) -> bytes:
     return marshal.dumps(made)
 
 
-def _give_way(patient: bool) -> None:
+def _give_way(urgency: int) -> None:
     """A process that has lowered its priority cannot raise it again."""
-    if patient:
+    if urgency == LEFT_OVER:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    elif urgency == BESIDE:
         os.setpriority(os.PRIO_PROCESS, 0, max(NICE, os.getpriority(os.PRIO_PROCESS, 0)))
 
 
+def _wake_with_parent() -> None:
+    """Should the parent end while this process is stopped, let it go on, to see the end of its input."""
+    import ctypes
+    ctypes.CDLL(None).prctl(1, SIGCONT)  # PR_SET_PDEATHSIG
+
+
 def serve(options: tuple[str, ...]) -> None:
-    """Says what the processor is, then answers requests (patient, what `emit` takes) in order."""
+    """Says what the processor is, then answers requests (urgency, what `emit` takes) in order."""
     os.closerange(3, 1 << 20)  # what libraries of the parent left open
     signal(SIGINT, SIG_IGN)
     source, sink, nothing = os.dup(0), os.dup(1), os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)  # what prints must not be taken for an answer
     compiler = Compiler(options)
+    _wake_with_parent()
     write(sink, marshal.dumps(compiler.host()))
     while (message := read(source)) is not None:
-        patient, *request = marshal.loads(message)
-        _give_way(patient)
+        urgency, *request = marshal.loads(message)
+        _give_way(urgency)
         write(sink, _answer(compiler, request))
 
 
-if __name__ == "__main__":  # arguments: the folder that has llvmlite, whether nobody waits for it, options of LLVM
-    _give_way(bool(int(sys.argv[2])))
+if __name__ == "__main__":  # arguments: the folder that has llvmlite, how urgent it is, options of LLVM
+    _give_way(int(sys.argv[2]))
     sys.path.append(sys.argv[1])
     try:
         serve(tuple(sys.argv[3:]))

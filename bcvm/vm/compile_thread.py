@@ -15,7 +15,6 @@ from bcvm.compiler.process import process
 
 HEAD_START = 0.0002  # seconds
 LEISURE = 0.05        # seconds after which it is looked again whether there is no other work
-SLICE_MIN, SLICE_MAX = 0.0002, 0.002  # seconds that a call which must be interpreted gives the compile thread before it begins
 REST = 10.0           # seconds without a job after which the compile process is sent away
 TURN = 0.00005        # seconds that a thread keeps the interpreter lock, while something is to be compiled, if another waits for it
 
@@ -178,8 +177,8 @@ class CompileThread:
                 continue
             time.sleep(HEAD_START)  # lets the caller go on: a new thread would else keep the interpreter lock for a whole switch interval
             with self._working:
-                turns.someone_waits(job[1])
-                job[0]()
+                with turns.job(job[1]):
+                    job[0]()
                 self._next = None
             del job
             with self._wake:
@@ -206,12 +205,6 @@ class CompileThread:
         if not jobs:
             self._turns.normal()
         self._jobs, self._busy, self._asked = jobs, len(jobs), len(jobs)  # the child needs them as well; `ensure` or the next request starts its thread
-
-    def give_way(self, usual: float) -> None:
-        """Called by a caller that is about to interpret what is being compiled, which takes `usual` seconds: a slice for the compile thread, half of
-        that within limits. The call then runs undisturbed."""
-        if turns.wanted():
-            time.sleep(min(max(usual / 2, SLICE_MIN), SLICE_MAX))
 
     def ensure(self) -> None:
         """Start the thread if jobs wait that a fork left without one."""

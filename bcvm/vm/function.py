@@ -90,11 +90,11 @@ class Function:
             return self.interpret(args, kwargs)
         if settings.background and settings.tier == "auto":
             self.fallbacks["first call"] += 1
-            turns.begin_call()
+            turns.begin_call(turns.LONG)
             try:
                 return self.interpret(args, kwargs)
             finally:
-                turns.end_call()
+                turns.end_call(turns.LONG)
                 thread.submit(job)  # only now: a compilation beside it would slow this call down
         if not thread.call(job, settings.compile_timeout_ms / 1e3 if settings.tier == "auto" else None):
             self.fallbacks["compile_timeout"] += 1
@@ -112,12 +112,12 @@ class Function:
     def interpret_beside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Interpret a call that is being compiled for."""
         self.fallbacks["compiling"] += 1
-        thread.give_way(self.seconds["interpreted"] / max(self.interpreted, 1))
-        turns.begin_call()
+        usual = self.seconds["interpreted"] / max(self.interpreted, 1)
+        turns.begin_call(usual)
         try:
             return self.interpret(args, kwargs)
         finally:
-            turns.end_call()
+            turns.end_call(usual)
 
     def interpret(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.interpreted += 1

@@ -50,13 +50,14 @@ def reason() -> str:
 
 
 def _load() -> None:
-    from bcvm.compiler import native  # noqa: F401
+    from bcvm.compiler import disk, native  # noqa: F401
     from bcvm.compiler.driver import library  # noqa: F401
     from bcvm.compiler.kernels import column, conv, libm, math, matmul, movement, region, row, transpose  # noqa: F401
     from bcvm.compiler.runtime import runtime
     from bcvm.compiler.splice import library as stencils  # noqa: F401
     from bcvm.compiler.splice import passes, splicer, table  # noqa: F401
     runtime()
+    disk.generators()
     binding_for(np.add)  # finds what is bound
 
 

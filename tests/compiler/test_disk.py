@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bcvm.compiler import disk, llvm
-from bcvm.compiler.region import KernelSource
+from bcvm.compiler.region import KernelSource, RegionOutput, RegionSpec, Step
 from bcvm.compiler.runtime import runtime
 from bcvm.compiler.table import KernelTable
 
@@ -21,9 +21,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "kernels"
 
 
-def compiled(source: KernelSource = SOURCE) -> int:
+def compiled(key: object = "key") -> int:
     table = KernelTable()
-    table.kernel("key", lambda: source)
+    table.kernel(key, lambda: SOURCE)
     return table.compiled
 
 
@@ -42,9 +42,36 @@ def test_a_damaged_file_is_compiled_again(folder: Path) -> None:
         assert compiled() == 0
 
 
-def test_other_text_is_another_file(folder: Path) -> None:
+def test_another_kernel_is_another_file(folder: Path) -> None:
     compiled()
-    assert compiled(KernelSource("k", SOURCE.ir + "\n", SOURCE.key)) == 1
+    assert compiled("another key") == 1 and compiled("another key") == 0
+
+
+def test_what_other_generators_made_is_not_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled()
+    monkeypatch.setattr(disk, "generators", lambda: "changed")
+    assert compiled() == 1 and compiled() == 0
+
+
+def test_keys_tell_zeros_of_either_sign_apart(folder: Path) -> None:
+    def key(zero: float) -> RegionSpec:
+        return RegionSpec(1, (), (Step("const", (), "float32", (("value", zero),)),), (RegionOutput(0, "float32"),))
+    assert compiled(key(0.0)) == 1 and compiled(key(-0.0)) == 1
+
+
+def test_other_text_is_another_file(folder: Path) -> None:
+    disk.write(SOURCE, b"code")
+    assert disk.read(SOURCE) == b"code"
+    assert disk.read(KernelSource("k", SOURCE.ir + "\n", SOURCE.key)) is None
+
+
+def test_a_kernel_on_disk_needs_no_text(folder: Path) -> None:
+    compiled()
+
+    def generate() -> KernelSource:
+        raise AssertionError("generated")
+
+    assert KernelTable().kernel("key", generate).code.size > 0
 
 
 def test_off_keeps_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

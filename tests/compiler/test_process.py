@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from bcvm.compiler import loader, worker
+from bcvm.compiler import process as process_module
 from bcvm.compiler.process import CompileProcess, process
 from bcvm.compiler.target import host
 from bcvm.errors import CompileError
@@ -125,11 +126,50 @@ def test_after_a_fatal_error_the_call_stays_interpreted(monkeypatch: pytest.Monk
     assert "LLVM ERROR" in stats["errors"][0]
 
 
-def test_others_come_before_what_nobody_waits_for(own: CompileProcess) -> None:
-    usual = os.getpriority(os.PRIO_PROCESS, 0)
-    assert emit(own, 1) == 1 and own.pid is not None and os.getpriority(os.PRIO_PROCESS, own.pid) == usual
+def test_others_come_before_what_nobody_waits_for(own: CompileProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_module, "STARVED_SECONDS", 60.0)
+    assert emit(own, 1) == 1 and own.pid is not None and os.sched_getscheduler(own.pid) == os.SCHED_OTHER
     assert emit(own, 2, patient=True) == 2 and own.started == 1
-    assert os.getpriority(os.PRIO_PROCESS, own.pid) == max(usual, worker.NICE)
+    assert os.sched_getscheduler(own.pid) == os.SCHED_IDLE
+
+
+def test_a_process_that_gets_no_processor_is_started_anew_with_a_share(own: CompileProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+    assert emit(own, 1, patient=True) == 1
+    monkeypatch.setattr(process_module, "STARVED_SECONDS", 0.0)
+    monkeypatch.setattr(process_module, "STARVED_SHARE", 1e9)
+    long = "\n".join(f"define i64 @g{n}(i64 %x) {{\n%y = mul i64 %x, {n}\nret i64 %y\n}}" for n in range(3000)) + returns(7)
+    assert value(own.emit(True, long, host().cpu, host().features, 1, True)) == 7
+    assert own.started >= 2 and own.pid is not None
+    assert os.sched_getscheduler(own.pid) == os.SCHED_OTHER and os.getpriority(os.PRIO_PROCESS, own.pid) == max(usual, worker.NICE)
+
+
+def test_work_that_is_stopped_goes_on_where_it_was(own: CompileProcess) -> None:
+    assert emit(own, 1) == 1
+    own.stop_working(True)
+    answer: list[int] = []
+    asking = threading.Thread(target=lambda: answer.append(emit(own, 2)))
+    asking.start()
+    asking.join(0.3)
+    assert asking.is_alive() and not answer
+    own.stop_working(False)
+    asking.join(20)
+    assert answer == [2] and own.started == 1
+
+
+def test_a_process_that_is_stopped_ends_with_its_parent() -> None:
+    done = script("""
+import os
+from bcvm.compiler.process import CompileProcess
+own = CompileProcess()
+own.prepare()
+own.wait()
+own.stop_working(True)
+print(own.pid, flush=True)
+os._exit(0)
+""")
+    assert done.returncode == 0, done.stderr
+    assert not done.stdout.strip() or gone(int(done.stdout))
 
 
 def test_requests_of_many_threads(own: CompileProcess) -> None:

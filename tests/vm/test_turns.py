@@ -20,37 +20,37 @@ def test_the_compile_thread_waits_at_checkpoints_while_a_call_is_interpreted() -
         turns.checkpoint()
         passed.append(time.perf_counter())
 
-    turns.begin_call()
+    turns.begin_call(1.0)
     try:
         thread.call(lambda: None)  # the thread is there
         thread.submit(work)
         time.sleep(turns.PATIENCE / 4)
         waited = not passed
     finally:
-        turns.end_call()
+        turns.end_call(1.0)
     thread.idle()
     assert waited and passed
 
 
 def test_a_long_call_does_not_hold_up_a_compilation_for_ever() -> None:
-    turns.begin_call()
+    turns.begin_call(1.0)
     try:
         start = time.perf_counter()
         thread.call(turns.checkpoint)
         assert time.perf_counter() - start < 50 * turns.PATIENCE
     finally:
-        turns.end_call()
+        turns.end_call(1.0)
 
 
 def test_other_threads_never_wait_at_checkpoints() -> None:
-    turns.begin_call()
+    turns.begin_call(1.0)
     try:
         other = threading.Thread(target=turns.checkpoint)
         other.start()
         other.join(5)
         assert not other.is_alive()
     finally:
-        turns.end_call()
+        turns.end_call(1.0)
 
 
 def test_the_switch_interval_is_what_it_was_once_nothing_is_compiled() -> None:

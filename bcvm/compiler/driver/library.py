@@ -73,8 +73,7 @@ def _kernel(d: Driver, node: Node, name: str) -> None:
     sizes = [str(s) if isinstance(s, int) else reps[s.operand].sizes[s.dim] if isinstance(s, library.Size) else stride(s) for s in call.sizes]
     if name == "matmul" and len(reps[1].sizes) == 2:
         operands[1], sizes[-1] = _prepacked(d, values[1], operands[1])
-    kernel = call.kernel
-    slot = kernels_call.request_kernel(d, kernels_call.LibraryKey(name, kernel.key), lambda: kernel)
+    slot = kernels_call.request_kernel(d, kernels_call.LibraryKey(name, call.content), lambda: call.kernel)
     place, words = kernels_call.write_operands(d, operands, sizes)
     cost = node.attrs["op"].cost
     flops = cost(*(dims_of(v) for v in node.operands), **attrs)[0] if cost is not None else dim(1)

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 from ...errors import Unsupported
@@ -60,13 +61,24 @@ class Stride:
 
 @dataclass(frozen=True)
 class LibraryCall:
-    """kernel: what to compile. strides: for each operand, the result last, one entry per dim of the kernel (all have the same number of them).
-    sizes: the words of the sizes array. units: (size, block) factors."""
+    """generate: gives what to compile, which takes time. strides: for each operand, the result last, one entry per dim of the kernel (all have the same
+    number of them). sizes: the words of the sizes array. units: (size, block) factors."""
 
-    kernel: KernelSource
+    generate: partial[KernelSource]
     strides: tuple[tuple[Stride | None, ...], ...]
     sizes: tuple[int | Size | Stride, ...]
     units: tuple[tuple[int | Size, int], ...]
+
+    @cached_property
+    def kernel(self) -> KernelSource:
+        """What to compile. Unsupported: there is no such kernel."""
+        return self.generate()
+
+    @property
+    def content(self) -> str:
+        """What the kernel is, in words: equal for equal kernels."""
+        function = self.generate.func
+        return f"{function.__module__}.{function.__qualname__}{(*self.generate.args, self.generate.keywords)}"
 
 
 Attrs = Mapping[str, Any]
@@ -115,7 +127,7 @@ def _product(dtype: str, ranks: tuple[int, ...], target: Target, packed: bool) -
     )
     sizes: tuple[int | Size, ...] = ((1,) * pad + tuple(Size(2, i) for i in range(batch)) + (Size(2, batch) if row else 1, Size(2, out - 1) if column else 1, Size(0, a - 1)))
     blocks = (1,) * (pad + batch) + (matmul.ROWS, matmul.panel_columns(dtype, target))
-    return LibraryCall(matmul.generate(dtype, pad + batch, target), strides, (*sizes, int(packed)), tuple(zip(sizes[:-1], blocks, strict=True)))
+    return LibraryCall(partial(matmul.generate, dtype, pad + batch, target), strides, (*sizes, int(packed)), tuple(zip(sizes[:-1], blocks, strict=True)))
 
 
 def _numbers(name: str, value: Any, count: int) -> tuple[int, ...]:
@@ -147,7 +159,7 @@ def _conv2d(dtypes: tuple[str, ...], ranks: tuple[int, ...], attrs: Attrs, targe
     found = _conv_attrs("conv2d", attrs)
     sizes = (*(Size(0, i) for i in range(4)), Size(1, 0), Size(1, 2), Size(1, 3), Size(out, 2), Size(out, 3))
     blocks: tuple[int | Size, int] = (found.groups, 1) if found.groups > 1 else (Size(1, 0), conv.OUTPUTS)
-    return LibraryCall(conv.generate(dtype, found, out == 3, target), strides, sizes,
+    return LibraryCall(partial(conv.generate, dtype, found, out == 3, target), strides, sizes,
                        (blocks, (Size(0, 0), 1), (Size(out, 2), conv.ROWS), (Size(out, 3), conv.COLUMNS)))
 
 
@@ -156,7 +168,7 @@ def _conv_transpose2d(dtypes: tuple[str, ...], ranks: tuple[int, ...], attrs: At
     found = _conv_attrs("conv_transpose2d", attrs)
     sizes = (*(Size(0, i) for i in range(4)), Size(out, 1), Size(1, 2), Size(1, 3), Size(out, 2), Size(out, 3))
     (down, right), groups = found.stride, found.groups
-    return LibraryCall(conv_transpose.generate(dtype, found, out == 3, target), strides, sizes,
+    return LibraryCall(partial(conv_transpose.generate, dtype, found, out == 3, target), strides, sizes,
                        ((groups * down * right, 1), (Size(1, 1), conv.OUTPUTS), (Size(0, 0), 1), (Size(out, 2), down * conv.ROWS), (Size(out, 3), right * conv.COLUMNS)))
 
 
@@ -174,7 +186,7 @@ def _take(dtypes: tuple[str, ...], ranks: tuple[int, ...], attrs: Attrs, target:
     dims: tuple[int | Size, ...] = tuple(Size(2, i) for i in range(out))
     if not out:
         strides, dims = ((None,),) * 3, (1,)
-    kernel = movement.take(dtypes[0], dtypes[1], len(dims), target)
+    kernel = partial(movement.take, dtypes[0], dtypes[1], len(dims), target)
     return LibraryCall(kernel, strides, (*dims, Size(0, axis), Stride(0, axis)), tuple((d, 1) for d in dims[:-1]))
 
 
@@ -187,7 +199,7 @@ def _along(name: str, generate: Callable[[tuple[str, ...], int, Target], KernelS
         order = [*(i for i in range(rank) if i != axis), axis]
         dims = tuple(Size(1, i) for i in order)
         strides = tuple(tuple(Stride(operand, i) for i in order) for operand in (0, 1))
-        return LibraryCall(generate(dtypes, rank, target), strides, dims, tuple((d, 1) for d in dims[:-1]))
+        return LibraryCall(partial(generate, dtypes, rank, target), strides, dims, tuple((d, 1) for d in dims[:-1]))
 
     return make
 
@@ -197,7 +209,7 @@ def _vector(name: str, generate: Callable[[str, Target], KernelSource]) -> Maker
     def make(dtypes: tuple[str, ...], ranks: tuple[int, ...], attrs: Attrs, target: Target) -> LibraryCall:
         if ranks != (1, 1) or dtypes[1] != "int64":
             raise Unsupported(f"{name} of ranks {ranks} into {dtypes[1]}")
-        return LibraryCall(generate(dtypes[0], target), (_own(0, 1), _own(1, 1)), (Size(0, 0), Size(1, 0)), ())
+        return LibraryCall(partial(generate, dtypes[0], target), (_own(0, 1), _own(1, 1)), (Size(0, 0), Size(1, 0)), ())
 
     return make
 
@@ -228,7 +240,7 @@ def _pool2d(name: str) -> Maker:
         top, bottom, left, right = _numbers(f"{name}: padding", attrs.get("padding", (0, 0, 0, 0)), 4)
         found = pool.PoolAttrs((kernel[0], kernel[1]), (stride[0], stride[1]), (top, bottom, left, right), bool(attrs.get("count_include_pad", True)))
         sizes = (*(Size(0, i) for i in range(4)), Size(1, 2), Size(1, 3))
-        return LibraryCall(generate(_one_dtype(name, dtypes), found, target), (_own(0, 4), _own(1, 4)), sizes, ((sizes[0], 1), (sizes[1], 1), (sizes[4], pool.ROWS)))
+        return LibraryCall(partial(generate, _one_dtype(name, dtypes), found, target), (_own(0, 4), _own(1, 4)), sizes, ((sizes[0], 1), (sizes[1], 1), (sizes[4], pool.ROWS)))
 
     return make
 
@@ -259,7 +271,7 @@ def _attention(dtypes: tuple[str, ...], ranks: tuple[int, ...], attrs: Attrs, ta
     batches = (1,) * pad + tuple(Size(out, i) for i in range(batch))
     sizes = (*batches, rows, keys, Size(0, ranks[0] - 1), Size(2, ranks[2] - 1), int(attrs["divide"]),
              *((Size(1, ranks[1] - 1), Size(5, ranks[5] - 2)) if joined else ()))
-    kernel = attention.generate(dtype, pad + batch, masks, target, joined, bool(attrs.get("single")))
+    kernel = partial(attention.generate, dtype, pad + batch, masks, target, joined, bool(attrs.get("single")))
     return LibraryCall(kernel, tuple(strides), sizes, (*((b, 1) for b in batches), (rows, attention.queries(dtype, target))))
 
 

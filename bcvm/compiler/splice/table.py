@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -29,7 +28,7 @@ class SplicedTable:
             return table.slot_for(key, make)
         splice_now = partial(spliced, spec)
         if self.later is None:
-            kernel = table.kernel(("spliced", key), lambda: _apart(make()), splice_now)
+            kernel = table.kernel(("spliced", key), make, splice_now)
             if not kernel.spliced:
                 when_there(partial(_splice, kernel, spec))
             return kernel.slot
@@ -46,10 +45,6 @@ class SplicedTable:
 def _region(key: Any) -> RegionSpec | None:
     """The region that a kernel's key is for."""
     return key[0] if isinstance(key, tuple) and key and isinstance(key[0], RegionSpec) else None
-
-
-def _apart(source: KernelSource) -> KernelSource:
-    return replace(source, key=f"spliced {source.key}")
 
 
 def _splice(kernel: Kernel, spec: RegionSpec) -> None:
