@@ -112,25 +112,28 @@ def _work(working: bool) -> None:
 
 
 @contextmanager
-def elsewhere(stop: Callable[[bool], object]) -> Iterator[None]:
-    """The work of this thread goes on in another process for a while, which stop(True) stops and stop(False) lets go on. If this is the compile
-    thread, and nobody waits for its job, calls come before that too."""
-    global _process
-    if not nobody_waits():
+def elsewhere() -> Iterator[None]:
+    """The compile thread waits for the compile process: it needs no turn here."""
+    if threading.get_ident() != _compiling:
         yield
         return
-    with _changed:
-        _process = stop
-        if _long_calls:
-            _stop(True)
     _work(False)
     try:
         yield
     finally:
-        with _changed:
-            _stop(False)
-            _process = None
         _work(True)
+
+
+def process_works(stop: Callable[[bool], object] | None) -> None:
+    """The compile process works, and nobody waits for it: stop(True) stops it and stop(False) lets it go on. None: it has done its work."""
+    global _process
+    with _changed:
+        if stop is None:
+            _stop(False)
+        _process = stop
+        if stop is not None and _long_calls:
+            _stop(True)
+        _changed.notify_all()
 
 
 def be_patient() -> None:

@@ -36,6 +36,7 @@ CTX_INTERRUPT = 6    # pointer to a word that is not 0 when a signal waits
 CTX_LONG = 12        # the kernel that `run_long` runs
 CTX_ROUNDS = 13      # rounds of loops until the next `breathe`
 CTX_PLAN = 14        # how `run_long` may split its kernel, see `split_plan`
+CTX_ROWS = 15        # the kernel that `by_rows` calls row by row
 CTX_FREE = 16        # free-list heads, one per size class
 SIZE_CLASSES = 48
 ROUNDS = 512         # the shortest round takes a few ns: often enough for others, too seldom to be felt
@@ -54,6 +55,7 @@ TABLE: tuple[tuple[str, str], ...] = (
     ("run_long", "i32 (ptr, ptr, ptr, i64, i64)"),  # (ctx, operands, sizes, units, ns): all of the kernel in CTX_LONG, by several threads where that pays
     ("breathe", "void (ptr)"),                 # (ctx): lets other Python threads run; a loop calls it every ROUNDS rounds
     *((f"move{size}", "void (ptr, i64, ptr, i64, i64, i1)") for size in (1, 2, 4, 8)),  # (to, stride, from, stride, n, skip): strided copies for kernels
+    ("by_rows", "i32 (ptr, ptr, ptr, i64, i64, ptr)"),  # (ctx, operands, sizes, lo, hi, about): a region kernel's call whose rows are not contiguous, see kernels/by_rows
     ("restride", "i1 (ptr, i64, ptr, i64)"),   # (sizes and strides, rank, new sizes and room for strides, new rank): whether the memory can be read so; stores the strides
     ("malloc", "ptr (i64)"),
     ("free", "void (ptr)"),

@@ -10,7 +10,7 @@ from functools import cache
 
 from bcvm import turns
 from bcvm.compiler import elf
-from bcvm.compiler.process import Unavailable, process
+from bcvm.compiler.process import Answer, Unavailable, process
 from bcvm.compiler.target import Target, host
 from bcvm.compiler.worker import Compiler
 from bcvm.errors import CompileError
@@ -23,6 +23,39 @@ def _here() -> Compiler:
     return Compiler()
 
 
+class Compilation:
+    """A module that LLVM was asked to compile, in the compile process while this one goes on. Arguments as of `compile_ir`."""
+
+    def __init__(self, ir_text: str, target: Target | None = None, opt: int = 1, verify: bool = True) -> None:
+        to = target or host()
+        self._request = (ir_text, to.cpu, to.features, opt, verify)
+        try:
+            self._answer: Answer | None = process.begin(turns.nobody_waits(), *self._request)
+        except Unavailable:
+            self._answer = None
+
+    def result(self) -> bytes:
+        """The object. CompileError as of `compile_ir`."""
+        data = self._data()
+        turns.checkpoint()
+        missing = elf.read(data).external()
+        if missing:
+            raise CompileError(f"generated code refers to symbols outside itself: {', '.join(sorted(missing))}; reach them through the Context's table")
+        return data
+
+    def _data(self) -> bytes:
+        try:
+            if self._answer is not None:
+                return process.result(self._answer)
+        except Unavailable:
+            pass
+        try:
+            with _lock:
+                return bytes(_here().emit(*self._request))
+        except ValueError as e:
+            raise CompileError(str(e)) from None
+
+
 def compile_ir(ir_text: str, target: Target | None = None, opt: int = 1, verify: bool = True) -> bytes:
     """Compiles a module to an ELF object for `loader.load`.
 
@@ -30,21 +63,7 @@ def compile_ir(ir_text: str, target: Target | None = None, opt: int = 1, verify:
     opt: 0 or 1. verify: run LLVM's IR verifier first (invalid IR can crash LLVM otherwise).
     CompileError: invalid IR, code that needs a symbol outside itself, which it names, or a fault of LLVM.
     """
-    to = target or host()
-    try:
-        with turns.elsewhere(process.stop_working):
-            data = process.emit(turns.nobody_waits(), ir_text, to.cpu, to.features, opt, verify)
-    except Unavailable:
-        try:
-            with _lock:
-                data = _here().emit(ir_text, to.cpu, to.features, opt, verify)
-        except ValueError as e:
-            raise CompileError(str(e)) from None
-    turns.checkpoint()
-    missing = elf.read(data).external()
-    if missing:
-        raise CompileError(f"generated code refers to symbols outside itself: {', '.join(sorted(missing))}; reach them through the Context's table")
-    return data
+    return Compilation(ir_text, target, opt, verify).result()
 
 
 def assembly(ir_text: str, target: Target | None = None, opt: int = 1) -> str:

@@ -23,7 +23,7 @@ class NativeCode:
     def __init__(self, compiled: CompiledGraph, entry_stub: stub.Stub, code: loader.LoadedCode, kernels: list[Kernel], ms: dict[str, float]) -> None:
         self.compiled, self.stub, self.code, self.kernels, self.ms = compiled, entry_stub, code, kernels, ms
         self.entry = entry_stub.address
-        self.size = code.size + sum(k.code.size for k in kernels)
+        self.size = code.size + sum(k.size for k in kernels)
 
     def calls(self) -> int:
         """Calls that entered here, those that left again included."""

@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 import time
+from collections import deque
 from contextlib import suppress
 from typing import Any
 
@@ -27,6 +28,7 @@ VARIABLE = "BCVM_COMPILE_PROCESS"  # 'off': LLVM is loaded into this process
 SECONDS, PER_BYTE = 60.0, 1e-3
 # A process that takes only what is left over of the processors starves if it has had less than that share of them after so long.
 STARVED_SECONDS, STARVED_SHARE = 0.3, 0.03
+SHORT = 1 << 15  # bytes of a request that a pipe holds while nobody reads it
 _SETPGROUP = 2  # POSIX_SPAWN_SETPGROUP
 
 
@@ -75,12 +77,14 @@ class _Child:
             self.host = self._read(SECONDS)
         return self.host
 
-    def ask(self, urgency: int, request: tuple[Any, ...]) -> tuple[bool, Any]:
+    def send(self, urgency: int, request: tuple[Any, ...]) -> None:
         self._urgency = max(self._urgency, urgency)
         try:
             worker.write(self._fds[0], marshal.dumps((urgency, *request)))
         except OSError:
             raise self._died() from None
+
+    def receive(self, request: tuple[Any, ...]) -> tuple[bool, Any]:
         made: tuple[bool, Any] = self._read(SECONDS + PER_BYTE * len(request[0]))
         return made
 
@@ -178,12 +182,23 @@ def spawn(arguments: list[str], fds: tuple[int, ...]) -> int:
     return pid.value
 
 
+class Answer:
+    """What a request will bring: its code, or an error."""
+
+    def __init__(self, patient: bool, request: tuple[Any, ...]) -> None:
+        self.patient, self.request = patient, request
+        self.child: _Child | None = None  # that was asked
+        self.code = b""
+        self.error: CompileError | Unavailable | None = None
+
+
 class CompileProcess:
     """The process that there is now, if any. Requests from several threads are served one by one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._child: _Child | None = None
+        self._asked: deque[Answer] = deque()  # whose answers have not been taken yet
         self._ending = False
         self._host: tuple[str, dict[str, bool]] | None = None
         self.reason = _unsuitable()  # why there is none
@@ -216,32 +231,74 @@ class CompileProcess:
     def emit(self, patient: bool, *request: Any) -> bytes:
         """Object code; the request is what `worker.Compiler.emit` takes. CompileError: invalid IR, or LLVM failed. patient: nobody waits, so
         everything else comes first."""
-        with self._lock:
-            try:
-                return self._ask(self._background if patient else worker.AT_ONCE, request)
-            except Died as e:  # perhaps someone ended it
-                if e.starved:
-                    self._background = worker.BESIDE
-            try:
-                return self._ask(self._background if patient else worker.AT_ONCE, request)
-            except Died as e:
-                raise CompileError(f"the compile process {e}") from None
+        return self.result(self.begin(patient, *request))
 
-    def _ask(self, urgency: int, request: tuple[Any, ...]) -> bytes:
+    def begin(self, patient: bool, *request: Any) -> Answer:
+        """Ask as `emit` does, and go on. A short request may wait in the pipe while the one before is worked on; otherwise this waits first."""
+        with self._lock:
+            while len(self._asked) > (len(request[0]) < SHORT):
+                self._settle()
+            answer = Answer(patient, request)
+            with suppress(Died):  # it is asked again when the answer is wanted
+                self._send(answer)
+            self._asked.append(answer)
+            return answer
+
+    def result(self, answer: Answer) -> bytes:
+        """Wait for the answer."""
+        with self._lock:
+            while answer in self._asked:
+                self._settle()
+        if answer.error is not None:
+            raise answer.error
+        return answer.code
+
+    def _settle(self) -> None:
+        """Take the next answer."""
+        answer = self._asked.popleft()
+        try:
+            answer.code = self._receive(answer)
+        except (CompileError, Unavailable) as e:
+            answer.error = e
+        finally:
+            turns.process_works(self.stop_working if any(a.patient for a in self._asked) else None)
+
+    def _send(self, answer: Answer) -> None:
+        urgency = self._background if answer.patient else worker.AT_ONCE
         child = self._ready(urgency)
         try:
-            good, made = child.ask(urgency, request)
-        except Died as e:
+            child.send(urgency, answer.request)
+        except Died:
             self._child = None
-            if self._ending:
-                raise CompileError("the interpreter is ending") from None
-            if e.late and not e.starved:
-                raise CompileError(f"the compile process {e}") from None
             raise
-        if not good:
-            raise CompileError(made)
-        code: bytes = made
-        return code
+        answer.child = child
+        if answer.patient:
+            turns.process_works(self.stop_working)
+
+    def _receive(self, answer: Answer) -> bytes:
+        words = ""
+        for _ in range(2):  # perhaps someone ended the first
+            try:
+                if answer.child is None or answer.child is not self._child:
+                    self._send(answer)
+                assert answer.child is not None
+                with turns.elsewhere():
+                    good, made = answer.child.receive(answer.request)
+            except Died as e:
+                self._child = None
+                words = f"the compile process {e}"
+                if self._ending:
+                    raise CompileError("the interpreter is ending") from None
+                if e.starved:
+                    self._background = worker.BESIDE
+                elif e.late:
+                    break
+                continue
+            if not good:
+                raise CompileError(made)
+            code: bytes = made
+            return code
+        raise CompileError(words)
 
     def _start(self, urgency: int, options: tuple[str, ...]) -> _Child:
         """The process; perhaps it is still starting."""
@@ -281,6 +338,8 @@ class CompileProcess:
     def rest(self) -> None:
         """Nothing is to be done for some time: give the memory back."""
         with self._lock:
+            while self._asked:
+                self._settle()
             child, self._child = self._child, None
             if child is not None:
                 child.end()

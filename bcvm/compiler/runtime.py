@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 
 from bcvm.compiler import abi, disk, llvm, loader, pool_ir, probe, runtime_ir
-from bcvm.compiler.kernels import operands
+from bcvm.compiler.kernels import by_rows, operands
+from bcvm.compiler.kernels.text import Module
 from bcvm.compiler.region import KernelSource
-from bcvm.compiler.target import available_threads
+from bcvm.compiler.target import available_threads, host
 from bcvm.errors import CompileError
 
 KERNEL_SLOTS = 1 << 20
 _LIBC = ("malloc", "free", "madvise", "memcpy", "memset", "syscall", "pthread_create", "pthread_detach", "pthread_sigmask")
-_OWN = ("alloc", "retain", "release", "collapse", "restride", "new_array", "view_array", "run_long", "breathe", "move1", "move2", "move4", "move8")
+_OWN = ("alloc", "retain", "release", "collapse", "restride", "new_array", "view_array", "run_long", "breathe", "move1", "move2", "move4", "move8", "by_rows")
 # Indices into NumPy's C API table; the same in NumPy 1 and 2 (__multiarray_api.h).
 _ARRAY_API = {"array_type": 2, "PyArray_DescrFromType": 45, "PyArray_Scalar": 60, "PyArray_New": 93, "PyArray_SetBaseObject": 282}
 
@@ -94,7 +95,9 @@ _MARKED = re.compile(rb"(..)\x31\x7a\xde\xc0(.)\x5b", re.DOTALL)
 def _support(addresses: dict[str, int]) -> bytes:
     """The object code of `runtime_ir`, from disk if it is there, with these addresses."""
     names = list(addresses)
-    text = "\n".join([runtime_ir.module({name: _MARK | n << 48 for n, name in enumerate(names)}), *(operands.move_ir(size) for size in (1, 2, 4, 8))])
+    rows = Module(host())
+    by_rows.write(rows)
+    text = "\n".join([runtime_ir.module({name: _MARK | n << 48 for n, name in enumerate(names)}), *(operands.move_ir(size) for size in (1, 2, 4, 8)), rows.text()])
     source = KernelSource("alloc", text, "")
     code = disk.read(source)
     if code is None:

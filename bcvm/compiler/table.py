@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -10,24 +11,35 @@ from bcvm.compiler.region import KernelSource
 from bcvm.compiler.runtime import runtime
 from bcvm.errors import CompileError
 
+AHEAD = 2         # kernels that LLVM is asked for at a time
 ENTRY = "kernel"  # the name of the function in code that was spliced
 
 
 class Kernel:
     """A kernel in its slot. uses: drivers that call it. spliced: its code is not LLVM's; asked: LLVM's is to replace it."""
 
-    def __init__(self, key: Any, slot: int, code: loader.LoadedCode, spliced: bool = False) -> None:
-        self.key, self.slot, self.code, self.uses = key, slot, code, 0
+    def __init__(self, key: Any, slot: int, spliced: bool = False) -> None:
+        self.key, self.slot, self.uses = key, slot, 0
         self.spliced, self.asked = spliced, False
+        self.code: loader.LoadedCode | None = None    # None while LLVM is at it
         self.before: loader.LoadedCode | None = None  # what was replaced: somebody may be inside
+
+    @property
+    def size(self) -> int:
+        """Bytes of code."""
+        return self.code.size if self.code is not None else 0
 
 
 class KernelTable:
-    """Compiles a kernel when first asked for. Used on the compile thread only, but for `release` and the counts."""
+    """Compiles a kernel when first asked for. Used on the compile thread only, but for `release` and the counts.
+
+    LLVM compiles kernels while the text of others is generated; `acquire` waits for the last."""
 
     def __init__(self) -> None:
         self._kernels: dict[Any, Kernel] = {}
         self._lock = threading.RLock()
+        self._under_way: deque[tuple[Kernel, KernelSource, llvm.Compilation]] = deque()
+        self._errors: dict[Any, CompileError] = {}
         self.compiled = 0
 
     def slot_for(self, key: Any, make: Callable[[], KernelSource]) -> int:
@@ -35,25 +47,32 @@ class KernelTable:
         return self.kernel(key, make).slot
 
     def kernel(self, key: Any, make: Callable[[], KernelSource], splice: Callable[[], loader.LoadedCode | None] | None = None) -> Kernel:
-        """splice: gives the code at once, or None; without it the kernel is LLVM's."""
+        """splice: gives the code at once, or None; without it the kernel is LLVM's. It may have no code before it is acquired."""
         with self._lock:
             found = self._kernels.get(key)
             if found is not None and found.spliced and splice is None:
                 self.replace(found, make)
             if found is None:
                 spliced = splice() if splice is not None else None
-                code, name = (spliced, ENTRY) if spliced is not None else self._code(key, make)
-                slots = runtime().slots
-                slot = slots.take()
-                slots.set(slot, code.address(name))
-                found = self._kernels[key] = Kernel(key, slot, code, spliced is not None)
+                kept = (spliced, ENTRY) if spliced is not None else self._kept(key)
+                source = make() if kept is None else None
+                self._settle(AHEAD - 1)
+                found = self._kernels[key] = Kernel(key, runtime().slots.take(), spliced is not None)
+                if kept is not None:
+                    self._fill(found, *kept)
+                elif source is not None:
+                    self._under_way.append((found, source, llvm.Compilation(source.ir)))
             return found
 
     def replace(self, kernel: Kernel, make: Callable[[], KernelSource]) -> None:
         """Put LLVM's code into the slot of a spliced kernel."""
         with self._lock:
             if kernel.spliced and self._kernels.get(kernel.key) is kernel:
-                self.put(kernel, *self._code(kernel.key, make), False)
+                kept = self._kept(kernel.key)
+                if kept is None:
+                    source = make()
+                    kept = self._made(kernel.key, source, llvm.Compilation(source.ir)), source.name
+                self.put(kernel, *kept, False)
 
     def put(self, kernel: Kernel, code: loader.LoadedCode, name: str, spliced: bool) -> None:
         """Other code for a kernel that has had one kind so far; released at once if the kernel is gone."""
@@ -61,26 +80,53 @@ class KernelTable:
             if self._kernels.get(kernel.key) is not kernel or kernel.before is not None:
                 code.release()
                 return
-            runtime().slots.set(kernel.slot, code.address(name))
-            kernel.before, kernel.code, kernel.spliced = kernel.code, code, spliced
+            self._settle()
+            kernel.before, kernel.spliced = kernel.code, spliced
+            self._fill(kernel, code, name)
 
-    def _code(self, key: Any, make: Callable[[], KernelSource]) -> tuple[loader.LoadedCode, str]:
-        """The code and the name of the kernel in it."""
+    def _fill(self, kernel: Kernel, code: loader.LoadedCode, name: str) -> None:
+        runtime().slots.set(kernel.slot, code.address(name))
+        kernel.code = code
+
+    def _kept(self, key: Any) -> tuple[loader.LoadedCode, str] | None:
+        """The code that an earlier process left, and the kernel's name in it."""
         kept = disk.read_kernel(key)
-        if kept is not None:
-            try:
-                return loader.load(kept[1]), kept[0]
-            except CompileError:
-                pass  # not an object this loader takes: compiled again below
-        source = make()
-        made = llvm.compile_ir(source.ir)
+        try:
+            return (loader.load(kept[1]), kept[0]) if kept is not None else None
+        except CompileError:
+            return None  # not an object that this loader takes
+
+    def _made(self, key: Any, source: KernelSource, compilation: llvm.Compilation) -> loader.LoadedCode:
+        made = compilation.result()
         self.compiled += 1
         disk.write_kernel(key, source.name, made)
-        return loader.load(made), source.name
+        return loader.load(made)
+
+    def _settle(self, left: int = 0) -> None:
+        """Take over kernels that LLVM is at until so many are left. Where that fails, whoever acquires the kernel hears of it."""
+        while len(self._under_way) > left:
+            kernel, source, compilation = self._under_way.popleft()
+            try:
+                self._fill(kernel, self._made(kernel.key, source, compilation), source.name)
+            except CompileError as e:
+                self._errors[kernel.key] = e
+                self._drop(kernel)
+
+    def _drop(self, kernel: Kernel) -> None:
+        del self._kernels[kernel.key]
+        runtime().slots.give(kernel.slot)
+        for code in (kernel.code, kernel.before):
+            if code is not None:
+                code.release()
 
     def acquire(self, keys: list[Any]) -> list[Kernel]:
-        """Count a new user of the kernels of these keys."""
+        """Count a new user of the kernels of these keys. CompileError: one of them could not be compiled."""
         with self._lock:
+            self._settle()
+            errors, self._errors = self._errors, {}
+            for key in keys:
+                if key not in self._kernels:
+                    raise errors[key]
             kernels = [self._kernels[k] for k in keys]
             for k in kernels:
                 k.uses += 1
@@ -91,19 +137,15 @@ class KernelTable:
         with self._lock:
             for k in kernels:
                 k.uses -= 1
-            gone = [k for k in dict.fromkeys(kernels) if k.uses == 0]
-            for k in gone:
-                del self._kernels[k.key]
-                runtime().slots.give(k.slot)
-                k.code.release()
-                if k.before is not None:
-                    k.before.release()
+            for k in dict.fromkeys(kernels):
+                if k.uses == 0:
+                    self._drop(k)
 
     def info(self) -> dict[str, int]:
         """kernels: how many there are, spliced: of these; bytes: their code; compiled: how many were ever compiled."""
         with self._lock:
             kernels = self._kernels.values()
-            return {"kernels": len(kernels), "spliced": sum(k.spliced for k in kernels), "bytes": sum(k.code.size for k in kernels), "compiled": self.compiled}
+            return {"kernels": len(kernels), "spliced": sum(k.spliced for k in kernels), "bytes": sum(k.size for k in kernels), "compiled": self.compiled}
 
 
 table = KernelTable()

@@ -9,7 +9,6 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from bcvm import turns
 from bcvm.compiler import store
 from bcvm.compiler.process import Unavailable, process
 from bcvm.compiler.worker import Compiler

@@ -117,7 +117,7 @@ def test_after_a_fatal_error_the_call_stays_interpreted(monkeypatch: pytest.Monk
         return np.arctan(x * 1.7182) - 3.25
 
     kernel = KernelTable.kernel
-    monkeypatch.setattr(KernelTable, "kernel", lambda self, key, make, *more: kernel(self, ("fatal", key), lambda: KernelSource("f", FATAL, "fatal"), *more))
+    monkeypatch.setattr(KernelTable, "kernel", lambda self, key, make, *more: kernel(self, key, lambda: KernelSource("f", FATAL, "fatal"), *more))
     x = np.arange(4.0)
     for _ in range(2):
         assert np.allclose(f(x), np.arctan(x * 1.7182) - 3.25)

@@ -4,6 +4,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bcvm.bytecode import dtypes
+from bcvm.compiler import abi
+from bcvm.compiler.kernels import by_rows
 from bcvm.compiler.kernels import operands as access
 from bcvm.compiler.kernels.operands import Operand
 from bcvm.compiler.kernels.plan import Pass, Plan, emit_step
@@ -24,7 +26,7 @@ class RowKernel:
     """Writes one kernel."""
 
     def __init__(self, spec: RegionSpec, target: Target, module: Module, name: str) -> None:
-        self.spec, self.target, self.module = spec, target, module
+        self.spec, self.target, self.module, self.name = spec, target, module, name
         self.plan = Plan(spec, target)
         self.f = Function(module, f"define i32 @{name}(ptr %ctx, ptr %ops, ptr %sizes, i64 %lo, i64 %hi) nounwind")
         self.e, self.one = Vector(self.f, self.plan.lanes), Vector(self.f, 1)
@@ -40,14 +42,34 @@ class RowKernel:
         self.n = f.word("%sizes", rank - 1) if rank else "1"
         access.load_bases(f, self.operands, rank, rank - 1)
         self.direct = access.all_unit(f, self.operands, self.n)
-        release = self._scratch_rows()
         copy = rank > 1 and not self.spec.steps and len(self.spec.inputs) == len(self.spec.outputs) == 1 and all(o.lane for o in self.operands)
+        if not copy:
+            self._leave_others()
+        release = self._scratch_rows()
         access.each_unit(f, self.operands, rank, max(rank - 1, 0), self._row, self._transposed if copy else None)
         if release:
             with f.when(f.op(f"icmp ne i64 {release}, 0")):
                 f.do(f"call void {f.table('release')}(ptr %ctx, i64 {release})")
         f.do("ret i32 0")
         self.module.add(f)
+
+    def _leave_others(self) -> None:
+        """Without reductions, and with masked ends of rows, only contiguous rows are done here; `by_rows` does others. Half of a small kernel's code is saved."""
+        f, spec = self.f, self.spec
+        fits = 0 < spec.rank <= by_rows.MAX_RANK and len(self.operands) <= by_rows.MAX_OPERANDS
+        if self.direct == "true" or not fits or not self.target.avx512 or self.plan.lanes == 1 or self.plan.combine or self.plan.kept:
+            return
+        kinds = [o.size | (by_rows.LANE if o.lane else 0) | (by_rows.OUTPUT if o.output else 0) for o in self.operands]
+        words = by_rows.about(spec.rank, kinds)
+        self.module.helper("about", f"@about = private constant [{len(words)} x i64] [{', '.join(f'i64 {w}' for w in words)}]")
+        here, others = f.fresh("here"), f.fresh("others")
+        f.branch(self.direct, here, others)
+        f.label(others)
+        f.do(f"store ptr @{self.name}, ptr {f.at('%ctx', str(8 * abi.CTX_ROWS))}")
+        code = f.op(f"call i32 {f.table('by_rows')}(ptr %ctx, ptr %ops, ptr %sizes, i64 %lo, i64 %hi, ptr @about)")
+        f.do(f"ret i32 {code}")
+        f.label(here)
+        self.direct = "true"
 
     def _transposed(self, at: list[str], steps: list[str], count: str) -> tuple[str, Callable[[], None]]:
         """A copy whose source is contiguous along the dim before the last goes block by block."""
@@ -132,6 +154,9 @@ class RowKernel:
         start = [v for a in accumulators for v in a.total(e, a.identity(e), "0")]
         totals = [(held(e, v.dtype), v.ref) for v in start]
         longest = str(CHUNK) if any(a.how in ("sum", "prod") for a in accumulators) else str(1 << 30) if any(a.arg for a in accumulators) else self.n
+        if self.direct == "true" and not accumulators:
+            self._loops(p, [], wide, {o.index: rows[o.index] for o in used}, "0", self.n, masks)
+            return
         if used:
             longest = f.op(f"select i1 {self.direct}, i64 {longest}, i64 {self.tile}")
         with f.loop("0", self.n, "0", totals) as pieces:

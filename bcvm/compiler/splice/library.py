@@ -9,9 +9,9 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
-from bcvm.compiler import disk, llvm, loader, store
+from bcvm.compiler import disk, loader, store
 from bcvm.compiler.region import KernelSource
-from bcvm.compiler.splice import encode, rows, stencils
+from bcvm.compiler.splice import encode, stencils
 from bcvm.compiler.splice.decode import PATTERNS
 from bcvm.compiler.splice.stencils import POOL_REGISTER, Code, Key, Record
 from bcvm.compiler.target import host
@@ -92,13 +92,12 @@ class Stencil:
 
 
 class Library(dict[Key, Stencil]):
-    """Key -> stencil; KeyError where there is none. records: not unpacked before they are asked for. pool: the address of the constants;
-    rows: that of the function in `rows`."""
+    """Key -> stencil; KeyError where there is none. records: not unpacked before they are asked for. pool: the address of the constants."""
 
-    def __init__(self, records: dict[Key, bytes], pool: bytes, code: bytes) -> None:
+    def __init__(self, records: dict[Key, bytes], pool: bytes) -> None:
         self.records = records
-        self._pool, self._rows = loader.place(pool or bytes(8), "constants"), loader.load(code)
-        self.pool, self.rows = self._pool.address("constants"), self._rows.address(rows.NAME)
+        self._pool = loader.place(pool or bytes(8), "constants")
+        self.pool = self._pool.address("constants")
 
     def __missing__(self, key: Key) -> Stencil:
         made = self[key] = Stencil(Record(*marshal.loads(self.records[key])))
@@ -108,7 +107,7 @@ class Library(dict[Key, Stencil]):
 def source() -> KernelSource:
     """What the library is made of, for the disk cache: the text of the files that say what its stencils do."""
     here = os.path.dirname(__file__)
-    files = {os.path.join(here, name) for name in ("library.py", "stencils.py", "decode.py", "rows.py")}
+    files = {os.path.join(here, name) for name in ("library.py", "stencils.py", "decode.py")}
     files |= {os.path.join(os.path.dirname(here), "kernels", name) for name in ("vector.py", "math.py", "division.py", "plan.py", "text.py")}
     files |= {op.form.expr.__code__.co_filename for op in OPS.values() if isinstance(op.form, ScalarExpr) and hasattr(op.form.expr, "__code__")}
     text = hashlib.sha256(f"{sys.version} {sorted(OPS)}".encode())
@@ -140,8 +139,7 @@ def pieces() -> Iterator[Library | None]:
     for i in range(0, len(wanted), PIECE):
         records |= stencils.build(wanted[i:i + PIECE], target, pool)
         yield None
-    code = llvm.compile_ir(rows.module(target))
-    data: Any = ({key: marshal.dumps(_plain(record)) for key, record in records.items()}, bytes(pool.data), code)
+    data: Any = ({key: marshal.dumps(_plain(record)) for key, record in records.items()}, bytes(pool.data))
     disk.write(source(), marshal.dumps(data))
     yield Library(*data)
 

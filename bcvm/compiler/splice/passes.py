@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from bcvm.compiler.kernels import by_rows
 from bcvm.compiler.kernels import operands as access
 from bcvm.compiler.kernels.plan import Pass, Plan
 from bcvm.compiler.kernels.reduce import _limit
@@ -16,8 +17,8 @@ from bcvm.compiler.kernels.row import CHUNK
 from bcvm.compiler.kernels.row import LIGHT as LIGHT_COST
 from bcvm.compiler.kernels.row import MEDIUM as MEDIUM_COST
 from bcvm.compiler.region import RegionSpec
+from bcvm.compiler.runtime import runtime
 from bcvm.compiler.splice import encode as x
-from bcvm.compiler.splice import rows
 from bcvm.compiler.splice.library import MASKS, Form, Library, Stencil
 from bcvm.compiler.splice.splicer import END, NEVER, SCALAR_LANES, SIZES, Found, Splicer, shell_of
 from bcvm.compiler.splice.stencils import HOLE
@@ -148,13 +149,13 @@ class Passes(Splicer):
 
     def code(self) -> bytes:
         spec, rank, kept = self.spec, self.spec.rank, self.layout.kept
-        kinds = [SIZES[i.dtype] if i.splat else SIZES[i.dtype] | rows.LANE for i in spec.inputs]
-        kinds += [SIZES[o.dtype] | rows.OUTPUT | (0 if o.reduced else rows.LANE) for o in spec.outputs]
-        kinds += [SIZES[self.dtype[n]] | rows.LANE for n in kept]
+        kinds = [SIZES[i.dtype] if i.splat else SIZES[i.dtype] | by_rows.LANE for i in spec.inputs]
+        kinds += [SIZES[o.dtype] | by_rows.OUTPUT | (0 if o.reduced else by_rows.LANE) for o in spec.outputs]
+        kinds += [SIZES[self.dtype[n]] | by_rows.LANE for n in kept]
         self.kept_at = {n: len(spec.inputs) + len(spec.outputs) + i for n, i in kept.items()}
-        if len(kinds) > rows.MAX_OPERANDS or len(kept) > MOST_KEPT:
+        if len(kinds) > by_rows.MAX_OPERANDS or len(kept) > MOST_KEPT:
             raise Unsupported("more operands than a spliced kernel has")
-        shell = shell_of(rank, tuple(kinds), self.library.rows, True, len(kept))
+        shell = shell_of(rank, tuple(kinds), runtime().address("by_rows"), True, len(kept))
         self.address = shell.address
         words = shell.words + 8
         self.end_word = -words
@@ -164,13 +165,13 @@ class Passes(Splicer):
             words += 8
             self.piece_words[direct, packed] = -words
             other = x.small_number(x.RAX, packed)
-            head += [x.small_number(x.RAX, direct), x.test_rcx(rows.PACKED), x.jump_if(x.JE, len(other)), other, x.store(x.RAX, x.RSP, -words)]
+            head += [x.small_number(x.RAX, direct), x.test_rcx(by_rows.PACKED), x.jump_if(x.JE, len(other)), other, x.store(x.RAX, x.RSP, -words)]
         if words > RED_ZONE:
             raise Unsupported("more operands than a spliced kernel has")
         for n, k in self.kept_at.items():  # scratch rows: in this frame if they are short and no others are given
             given = x.load(self.address[k], x.RSI, 8 * (1 + rank) * k)
-            head += [x.frame_address(self.address[k], 64 * self.slots), x.test_rcx(rows.SCRATCH), x.jump_if(x.JE, len(given)), given]
-            self.slots += rows.SHORT * SIZES[self.dtype[n]] // 64
+            head += [x.frame_address(self.address[k], 64 * self.slots), x.test_rcx(by_rows.SCRATCH), x.jump_if(x.JE, len(given)), given]
+            self.slots += by_rows.SHORT * SIZES[self.dtype[n]] // 64
         head += [shell.addresses, x.store(x.R9, x.RSP, self.end_word)]
         self.held = max([(1 + s.copies) * len(s.reductions) for s in self.sweeps], default=0)
         self.reserve()

@@ -1,6 +1,6 @@
 """Region -> machine code of a kernel, by copying stencils.
 
-A kernel is: a short entry, which takes the common call (from unit 0 on, contiguous rows, leading dims merged) and passes others to `rows`; and inner
+A kernel is: a short entry, which takes the common call (from unit 0 on, contiguous rows, leading dims merged) and passes others to `by_rows`; and inner
 code, which does some rows of contiguous elements. A row is a loop of whole vectors, unrolled by copying its body, and a loop with masked loads and
 stores for the rest. Registers are given out in one walk over the steps; where there are too few, the value that is needed last goes to the stack.
 
@@ -16,9 +16,10 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from bcvm.compiler.kernels import by_rows
 from bcvm.compiler.region import RegionSpec, Step
+from bcvm.compiler.runtime import runtime
 from bcvm.compiler.splice import encode as x
-from bcvm.compiler.splice import rows
 from bcvm.compiler.splice.library import FIRST_MASK, MASKS, Form, Library, Stencil
 from bcvm.compiler.splice.stencils import HOLE, NUMBERS
 from bcvm.errors import Unsupported
@@ -69,14 +70,14 @@ class Shell(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def shell_of(rank: int, kinds: tuple[int, ...], generic: int, whole: bool = False, scratch: int = 0) -> Shell:
-    """kinds, whole, scratch: as in `rows`; the last kinds are the scratch rows', whose addresses the inner code sets itself. generic: where that
+    """kinds, whole, scratch: as in `by_rows`; the last kinds are the scratch rows', whose addresses the inner code sets itself. generic: where that
     function is."""
     width, words, registers = 8 * (1 + rank), 8, list(ADDRESSES)
     address, first, moves = [], [], []
     of_scratch = [registers.pop() for _ in range(scratch)]
     for k, kind in enumerate(kinds[:len(kinds) - scratch]):
         stride = width * k + 8 * (rank - 1)
-        at = registers.pop(0) if registers and kind & rows.LANE else NEVER
+        at = registers.pop(0) if registers and kind & by_rows.LANE else NEVER
         if at == NEVER:
             words += 8
             at = -words
@@ -97,18 +98,18 @@ def shell_of(rank: int, kinds: tuple[int, ...], generic: int, whole: bool = Fals
 
 
 def _entry(rank: int, kinds: tuple[int, ...], generic: int, whole: bool, scratch: int) -> bytes:
-    checks = [x.compare_memory(x.RSI, 8 * (k * (1 + rank) + rank), kind & 255) for k, kind in enumerate(kinds[:len(kinds) - scratch]) if kind & rows.LANE]
+    checks = [x.compare_memory(x.RSI, 8 * (k * (1 + rank) + rank), kind & 255) for k, kind in enumerate(kinds[:len(kinds) - scratch]) if kind & by_rows.LANE]
     checks.append(x.test(x.RCX))
     at_most = len(checks)
     if scratch:  # in the inner code's own frame
-        checks.append(x.compare_memory(x.RDX, 8 * (rank - 1), rows.SHORT))
+        checks.append(x.compare_memory(x.RDX, 8 * (rank - 1), by_rows.SHORT))
     checks += [x.compare_memory(x.RDX, 8 * d, 1) for d in range(rank - 2)]
     sizes = x.load(x.R9, x.RDX, 8 * (rank - 1))
     if rank > 1:
         own = x.load(x.R8, x.RDX, 8 * (rank - 2))
         sizes = x.test(x.R8) + x.jump_if(x.JNS, len(own)) + own + sizes
     finished = x.ZERO_RESULT + x.RET
-    about = struct.pack(f"<{rows.HEADER + len(kinds)}q", 8 * (rows.HEADER + len(kinds)), rank, len(kinds) - scratch, whole, scratch, *kinds)
+    about = struct.pack(f"<{by_rows.HEADER + len(kinds)}q", *by_rows.about(rank, kinds, 8 * (by_rows.HEADER + len(kinds)), whole, scratch))
     others = b"\x4c\x8d\x0d" + struct.pack("<i", 12 + len(finished)) + x.number(x.RAX, generic) + b"\xff\xe0"  # lea r9, about; jump to generic
     behind = others + finished + about
     tail = sizes + x.test(x.R8) + x.jump_if(x.JE if rank == 1 else x.JLE, 5 + len(others)) + x.jump(len(behind))  # without rows it is finished
@@ -130,7 +131,7 @@ class Splicer:
     """The work on one region. Values are numbered as in the region; constant attributes come after them."""
 
     def __init__(self, spec: RegionSpec, library: Library) -> None:
-        if spec.kind != "row" or not 1 <= spec.rank <= rows.MAX_RANK or len(spec.inputs) + len(spec.outputs) > rows.MAX_OPERANDS:
+        if spec.kind != "row" or not 1 <= spec.rank <= by_rows.MAX_RANK or len(spec.inputs) + len(spec.outputs) > by_rows.MAX_OPERANDS:
             raise Unsupported("a region of this kind has no spliced form")
         for operand in spec.inputs + spec.outputs:
             if operand.dtype not in SIZES:
@@ -338,9 +339,9 @@ class Splicer:
 
     def code(self) -> bytes:
         spec = self.spec
-        kinds = [SIZES[i.dtype] if i.splat else SIZES[i.dtype] | rows.LANE for i in spec.inputs]
-        kinds += [SIZES[o.dtype] | rows.LANE | rows.OUTPUT for o in spec.outputs]
-        shell = shell_of(spec.rank, tuple(kinds), self.library.rows)
+        kinds = [SIZES[i.dtype] if i.splat else SIZES[i.dtype] | by_rows.LANE for i in spec.inputs]
+        kinds += [SIZES[o.dtype] | by_rows.LANE | by_rows.OUTPUT for o in spec.outputs]
+        shell = shell_of(spec.rank, tuple(kinds), runtime().address("by_rows"))
         self.address = shell.address
         self.reserve()
         pinned = self.same_for_all_rows()

@@ -88,7 +88,7 @@ def test_without_avx512_there_is_none(alone, monkeypatch):
 
 def test_reading_it_is_quick(stencils, monkeypatch, tmp_path):
     monkeypatch.setenv("BCVM_KERNEL_CACHE", str(tmp_path))
-    data = ({key: bytes(record) for key, record in stencils.records.items()}, bytes(2048), libraries.llvm.compile_ir(libraries.rows.module(host())))
+    data = ({key: bytes(record) for key, record in stencils.records.items()}, bytes(2048))
     disk.write(libraries.source(), marshal.dumps(data))
     took = []
     for _ in range(20):

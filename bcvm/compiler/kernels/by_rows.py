@@ -1,31 +1,41 @@
-"""The way of a spliced kernel's calls that its own short entry does not take: many leading dims, a part of the units, rows that are not contiguous.
+"""The way of a region kernel's calls that the kernel itself does not take: `by_rows` in the run-time support's table, one function for all kernels.
 
-One function for all kernels, compiled once: it walks the units and calls a kernel's inner code, which does some rows of contiguous elements. An operand
+A spliced kernel takes contiguous rows and no more leading dims than one, an LLVM kernel without reductions takes contiguous rows; they hand over all else. An operand
 whose row is not contiguous goes through a tile, piece by piece, or as a whole row where the kernel wants that.
-A kernel may also have scratch rows, which come after its operands. What must be known of a kernel lies in front of the inner code, as words: distance from
-here to the inner code, rank, number of operands, whether it wants whole rows, number of scratch rows, and per operand its element size | LANE | OUTPUT.
+A kernel may also have scratch rows, which come after its operands. What must be known of a kernel is in words: distance from here to its inner
+code, or 0, when the kernel itself, whose address is in the Context (CTX_ROWS), is called for one row; rank, number of operands, whether it wants
+whole rows, number of scratch rows, and per operand its element size | LANE | OUTPUT.
 """
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bcvm.compiler import abi
 from bcvm.compiler.kernels.text import KERNEL_PARAMETERS, Function, Module
-from bcvm.compiler.target import Target
 
 LANE, OUTPUT = 256, 512
 PACKED, SCRATCH = 1, 2  # what the inner code gets in place of lo: whether its rows are packed, whether scratch rows come with the operands
 MAX_OPERANDS, MAX_RANK = 15, 8
-TILE = 128  # elements of a row, or of a piece of it, that are on the stack
+TILE = 256  # elements of a row, or of a piece of it, that are on the stack
 SHORT = 512  # elements of a scratch row that the inner code may have in its own frame
 HEADER = 5  # words before those of the operands
 OUT_OF_MEMORY = 1
-NAME = "splice_rows"
+NAME = "by_rows"
 
 
-def module(target: Target) -> str:
-    m = Module(target)
+def about(rank: int, kinds: Sequence[int], inner: int = 0, whole: bool = False, scratch: int = 0) -> tuple[int, ...]:
+    """The words that say what must be known of a kernel. kinds: of its operands, then of its scratch rows."""
+    return (inner, rank, len(kinds) - scratch, int(whole), scratch, *kinds)
+
+
+def write(m: Module) -> None:
+    """Add the function to a module."""
     f = Function(m, f"define i32 @{NAME}({KERNEL_PARAMETERS}, ptr %about) nounwind")
-    block, rows, tiles = f.slot(8 * MAX_OPERANDS * (1 + MAX_RANK)), f.slot(8 * MAX_OPERANDS), f.slot(8 * TILE * MAX_OPERANDS)
-    inner = f.at("%about", f.word("%about", 0))
+    block, rows, tiles, sizes = (f.slot(8 * n) for n in (MAX_OPERANDS * (1 + MAX_RANK), MAX_OPERANDS, TILE * MAX_OPERANDS, MAX_RANK))
+    distance = f.word("%about", 0)
+    itself = f.op(f"icmp eq i64 {distance}, 0")
+    inner = f.op(f"select i1 {itself}, ptr {f.pointer('%ctx', abi.CTX_ROWS)}, ptr {f.at('%about', distance)}")
+    flags = f.op(f"select i1 {itself}, i64 0, i64 {SCRATCH | PACKED}")
     rank, count, whole, scratch = (f.word("%about", i) for i in range(1, HEADER))
     width, leading = f.op(f"add i64 {rank}, 1"), f.op(f"sub i64 {rank}, 1")
     n = _at(f, "%sizes", leading)
@@ -47,6 +57,9 @@ def module(target: Target) -> str:
         lane = f.op(f"icmp ne i64 {f.op(f'and i64 {k}, {LANE}')}, 0")
         other = f.op(f"icmp ne i64 {_at(f, '%ops', word(each.index, rank))}, {size}")
         each.next = [f.op(f"or i1 {each.carried[0]}, {f.op(f'and i1 {lane}, {other}')}")]
+        _put(f, block, word(each.index, rank), size)
+    with f.loop("0", leading, "1") as dims:
+        _put(f, sizes, dims.index, "1")
     long = f.op(f"icmp sgt i64 {n}, 1")
     packed = f.op(f"and i1 {each.results[0]}, {long}")
     room, tiles, owner = _room(f, n, packed, whole, scratch, f.op(f"add i64 {count}, {scratch}"), tiles)
@@ -86,7 +99,7 @@ def module(target: Target) -> str:
         f.label(straight)
         with f.loop("0", count, "1") as each:
             _put(f, block, word(each.index, "0"), _at(f, rows, each.index))
-        f.do(f"call void {inner}(ptr %ctx, ptr {block}, ptr %sizes, i64 {SCRATCH}, i64 {run}, i64 {n})")
+        f.do(f"call i32 {inner}(ptr %ctx, ptr {block}, ptr %sizes, i64 {SCRATCH}, i64 {run}, i64 {n})")
         f.jump(done)
         f.label(pieces)
         with f.loop("0", run, "1"):
@@ -94,7 +107,8 @@ def module(target: Target) -> str:
                 rest = f.op(f"sub i64 {n}, {piece.index}")
                 m_ = f.op(f"select i1 {f.op(f'icmp slt i64 {rest}, {longest_piece}')}, i64 {rest}, i64 {longest_piece}")
                 _move(f, count, kind, word, rank, rows, block, tiles, room, piece.index, m_, False)
-                f.do(f"call void {inner}(ptr %ctx, ptr {block}, ptr %sizes, i64 {SCRATCH | PACKED}, i64 1, i64 {m_})")
+                _put(f, sizes, leading, m_)
+                f.do(f"call i32 {inner}(ptr %ctx, ptr {block}, ptr {sizes}, i64 {flags}, i64 1, i64 {m_})")
                 _move(f, count, kind, word, rank, rows, block, tiles, room, piece.index, m_, True)
             with f.loop("0", count, "1") as each:  # not reached without a leading dim more than once: what is read then is not used
                 stride = _at(f, "%ops", word(each.index, leading))
@@ -105,7 +119,6 @@ def module(target: Target) -> str:
         f.do(f"call void {f.table('release')}(ptr %ctx, i64 {owner})")
     f.do("ret i32 0")
     m.add(f)
-    return m.text()
 
 
 def _room(f: Function, n: str, packed: str, whole: str, scratch: str, count: str, stack: str) -> tuple[str, str, str]:
