@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bcvm.compiler import abi, llvm, loader, probe
+from bcvm.compiler import abi, arena_ir, llvm, loader, probe
 from bcvm.compiler.runtime import runtime
 
 pytestmark = pytest.mark.skipif(bool(probe.layout().reason), reason=probe.layout().reason or "native")
@@ -93,6 +93,30 @@ def test_a_loop_reuses_its_buffers(ctx):
             seen.add(p)
             release(ctx, p)
         assert len(seen) == 1
+
+
+def test_an_idle_context_keeps_the_large_buffers_that_were_freed_last():
+    alloc, release = fn("alloc", U, U, U), fn("release", None, U, U)
+
+    def cached():
+        out, p = [], probe.word(c + 8 * arena_ir.CTX_CACHE)
+        while p:
+            out.append((p, probe.word(p - 24)))
+            p = probe.word(p - 48)
+        return out
+    for sizes in (30, 30), (20, 11, 2, 17, 5):
+        with runtime().context() as c:
+            freed = [alloc(c, n << 20) for n in sizes]
+            for p in freed:
+                release(c, p)
+            before = cached()
+    expected, total = [], 0
+    for p, size in before:
+        if total + size <= arena_ir.KEEP_IDLE:
+            expected.append((p, size))
+            total += size
+    assert cached() == expected and probe.word(c + 8 * arena_ir.CTX_CACHED) == total
+    assert [p for p, _ in expected[:2]] == freed[:2:-1] and len(expected) < len(before)
 
 
 def test_absurd_sizes_give_null(ctx):
