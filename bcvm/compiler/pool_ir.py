@@ -2,7 +2,8 @@
 
 One caller owns the pool at a time; whoever finds it taken runs alone. An epoch counts openings and closings of jobs and is odd while one is open. It shares a
 word with the number of workers inside, so that joining is one compare-and-swap: a worker that comes late finds the job closed and is not waited for.
-What is claimed is a range of a kernel's units, or, for regions without reductions that have few rows, a range of the row.
+What is claimed is a range of a kernel's units, or, for regions without reductions that have few rows, a range of the row. Ranges get shorter towards the end of a job
+(guided self-scheduling, Polychronopoulos and Kuck 1987): few claims, and nobody waits long for the last one.
 """
 from __future__ import annotations
 
@@ -14,10 +15,13 @@ from bcvm.compiler import abi
 BLOCK_BYTES = 4096
 STATE, NEXT, CODE, OWNER, SLEEPERS = 0, 128, 256, 384, 512
 WORKERS, WANTED, JOBS, LAST = 640, 648, 656, 664            # threads that run; threads of a call, its own included; jobs so far; when the last long kernel ended
-KERNEL, OPERANDS, SIZES, TOTAL, PIECE, RANK, COUNT, LIMIT = range(768, 768 + 64, 8)  # RANK: 0, or ranges of a row are claimed; LIMIT: most workers
+# PIECE: the least that is claimed; what is claimed are multiples of ALIGN; SHARE: the part of what is left, as a power of 1/2. RANK: 0, or ranges of a row are claimed;
+# LIMIT: most workers
+KERNEL, OPERANDS, SIZES, TOTAL, PIECE, ALIGN, SHARE, RANK, COUNT, LIMIT = range(768, 768 + 80, 8)
 
 TILE_NS = 5_000     # predicted work that a claim is worth
-CLAIMS = 8          # claims per thread
+CLAIMS = 32         # the least claim is this part of a thread's
+SHARES = 2          # a claim is this power of 1/2 of a thread's part of what is left
 FEW_ROWS = 8        # rows per thread: with fewer, rows are cut
 LINE = 64           # elements: a cut row's pieces share no cache line
 SPINS = 8000        # pauses before a worker sleeps: about 100 us
@@ -45,7 +49,7 @@ declare i64 @llvm.smin.i64(i64, i64)
 ; Does what is left of the open job, piece by piece.
 define internal void @pool_take(ptr %ctx) {{
 entry:
-{fields(("kernel", KERNEL), ("operands", OPERANDS), ("sizes", SIZES), ("total", TOTAL), ("piece", PIECE), ("rank", RANK), ("count", COUNT))}
+{fields(("kernel", KERNEL), ("operands", OPERANDS), ("sizes", SIZES), ("total", TOTAL), ("piece", PIECE), ("align", ALIGN), ("share", SHARE), ("rank", RANK), ("count", COUNT))}
   %row = icmp ne i64 %rank, 0
   %each = add i64 %rank, 1
   %words = mul i64 %each, %count
@@ -56,13 +60,24 @@ entry:
   %size_bytes = mul i64 %rank, 8
   br label %claim
 claim:
-  %t = atomicrmw add ptr {field(NEXT)}, i64 1 monotonic
-  %lo = mul i64 %t, %piece
-  %end = icmp sge i64 %lo, %total
-  br i1 %end, label %out, label %range
+  %first = load atomic i64, ptr {field(NEXT)} monotonic, align 8
+  br label %range
 range:
-  %hi0 = add i64 %lo, %piece
+  %lo = phi i64 [ %first, %claim ], [ %seen, %offer ]
+  %end = icmp sge i64 %lo, %total
+  br i1 %end, label %out, label %offer
+offer:
+  %left = sub i64 %total, %lo
+  %part = lshr i64 %left, %share
+  %round = and i64 %part, %align
+  %more = call i64 @llvm.smax.i64(i64 %round, i64 %piece)
+  %hi0 = add i64 %lo, %more
   %hi = call i64 @llvm.smin.i64(i64 %hi0, i64 %total)
+  %pair = cmpxchg ptr {field(NEXT)}, i64 %lo, i64 %hi monotonic monotonic
+  %seen = extractvalue {{ i64, i1 }} %pair, 0
+  %mine = extractvalue {{ i64, i1 }} %pair, 1
+  br i1 %mine, label %got, label %range
+got:
   br i1 %row, label %cut, label %whole
 whole:
   %c1 = call i32 %kernel(ptr %ctx, ptr %operands, ptr %sizes, i64 %lo, i64 %hi)
@@ -77,8 +92,8 @@ cut:
   br label %shift
 shift:
   %o = phi i64 [ 0, %cut ], [ %o1, %shift ]
-  %first = mul i64 %o, %each
-  %po = getelementptr i64, ptr %own, i64 %first
+  %words1 = mul i64 %o, %each
+  %po = getelementptr i64, ptr %own, i64 %words1
   %ps = getelementptr i64, ptr %po, i64 %rank
   %data = load i64, ptr %po
   %stride = load i64, ptr %ps
@@ -240,6 +255,7 @@ split:
   %p1 = add i64 %p0, %mask
   %p2 = lshr i64 %p1, %shift
   %piece = shl i64 %p2, %shift
+  %align1 = sub i64 0, %unit
   %single = icmp sge i64 %piece, %total
   br i1 %single, label %alone, label %awake
 awake:
@@ -273,6 +289,10 @@ open:
   store ptr %sizes, ptr {field(SIZES)}
   store i64 %total, ptr {field(TOTAL)}
   store i64 %piece, ptr {field(PIECE)}
+  store i64 %align1, ptr {field(ALIGN)}
+  %zeros = call i64 @llvm.ctlz.i64(i64 %others, i1 false)
+  %share = sub i64 {64 + SHARES}, %zeros
+  store i64 %share, ptr {field(SHARE)}
   store i64 %mode, ptr {field(RANK)}
   store i64 %count, ptr {field(COUNT)}
   store atomic i64 %limit, ptr {field(LIMIT)} monotonic, align 8
