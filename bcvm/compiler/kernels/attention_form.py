@@ -13,9 +13,9 @@ from .vector import literal
 
 # Words of the state that the parts get: pointers to and strides of what the unit reads and writes; a factor for q; the unit's rows, and the number of the first;
 # keys, dims of a key and of a value; scratch; keys and values in two parts: how many are in the first, and the second part; then MASK_WORDS for each mask. A number is
-# kept as its bits.
+# kept as its bits. ASK..: what memory is asked for ahead, see attention_tiles.
 (Q, Q_ROW, Q_COLUMN, K, K_DIM, K_KEY, V, V_KEY, V_DIM, OUT, OUT_ROW, OUT_COLUMN, FACTOR, ROWS, FIRST, KEYS, DIMS, WIDTH, TURNED, STRIP, MASKED, SUMS,
- K_SPLIT, K_MORE, K_MORE_DIM, K_MORE_KEY, V_SPLIT, V_MORE, V_MORE_KEY, V_MORE_DIM, MASK) = range(31)
+ K_SPLIT, K_MORE, K_MORE_DIM, K_MORE_KEY, V_SPLIT, V_MORE, V_MORE_KEY, V_MORE_DIM, ASK, ASKED, ASK_FULL, ASK_ROWS, MASK) = range(35)
 MASK_ROW, MASK_COLUMN, MASK_NUMBER, MASK_WORDS = 1, 2, 3, 4
 
 # exp(x) on |x| <= ln(2) / 2, highest power first: a minimax fit; the series.

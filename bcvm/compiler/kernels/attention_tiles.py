@@ -1,10 +1,18 @@
-"""Attention by tiles: queries in the lanes of two vectors, the scores of a strip of keys as [key][query]."""
+"""Attention by tiles: queries in the lanes of two vectors, the scores of a strip of keys as [key][query].
+
+Meanwhile memory is asked for that is needed soon: where the unit's results go, and the next unit's queries, keys and values. They are listed as columns of lines of the
+cache; each tile takes a column, and asks for a line in each of its turns. All at once they would keep the processor waiting.
+"""
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
 from .attention_form import (
+    ASK,
+    ASK_FULL,
+    ASK_ROWS,
+    ASKED,
     DIMS,
     FACTOR,
     FIRST,
@@ -36,11 +44,14 @@ from .builder import Function, Module, Value
 
 STRIP = 512     # keys whose scores are kept at once
 SUMMED = 32     # weights whose sum is one term of a longer one: fewer roundings
+LINE = 64       # bytes of a line of the caches
+ASKS = 96       # columns that can be listed
 DEPTH = 64      # keys whose values are added at once: they stay in the first cache, and their sum is one term
 
 
 def define_tiles(module: Module, lanes: Lanes, masks: Sequence[str], joined: bool) -> None:
     """Defines by_tiles(d): all rows of the state's unit. joined: keys and values come in two parts."""
+    _define_ask(module)
     for vectors in (1, 2):
         for rows in _heights(lanes):
             _define_tile(module, lanes, rows, vectors)
@@ -56,21 +67,48 @@ def _heights(lanes: Lanes) -> tuple[int, ...]:
     return (12, 4, 2, 1) if lanes.target.registers >= 32 else (6, 4, 2, 1)
 
 
+def begin_asking(f: Function, d: str, dims: Value) -> None:
+    """Sets the state's words, without columns yet."""
+    table = f(f"alloca [{ASKS + 1} x [2 x i64]], align 64")  # one more than is used
+    f.store("ptr", table, f.gep(d, 8 * ASKED))
+    f.store("ptr", f.gep(table, 16 * ASKS), f.gep(d, 8 * ASK_FULL))
+    f.set_word(d, ASK_ROWS, f.max(f.min(dims, DEPTH), 1))
+
+
+def _define_ask(module: Module) -> None:
+    """ask(d, from, row, rows, bytes): lists the columns of so many bytes of so many rows, which lie `row` bytes apart."""
+    f = Function(module, "ask", [("ptr", "d"), ("ptr", "from"), ("i64", "row"), ("i64", "rows"), ("i64", "bytes")])
+    full = f.load("ptr", f.gep("%d", 8 * ASK_FULL))
+    with f.loop(0, "%rows", f.word("%d", ASK_ROWS), carried=[("ptr", f.load("ptr", f.gep("%d", 8 * ASKED)))]) as r:
+        start = f.gep("%from", f.mul("%row", r.index))
+        with f.loop(0, "%bytes", LINE, carried=[("ptr", r.carried[0])]) as b:
+            place = b.carried[0]
+            f.store("ptr", f.gep(start, b.index), place)
+            f.store("i64", "%row", f.gep(place, 8))
+            b.next = [f.select(f(f"icmp ult ptr {place}, {full}"), f.gep(place, 16), full, "ptr")]
+        r.next = [b.carried[0]]
+    f.store("ptr", r.carried[0], f.gep("%d", 8 * ASKED))
+    f.ret()
+    f.end()
+
+
 def _define_tile(module: Module, lanes: Lanes, rows: int, vectors: int) -> None:
     """c[i] = first[i] + sum over k of a[i, k] * b[k] for `rows` rows of c; rows of b and c are `width` bytes apart."""
-    f = Function(module, f"tile{rows}_{vectors}", [*((("ptr", n)) for n in ("a", "b", "c", "first")), *(("i64", n) for n in ("first_row", "a_row", "a_column", "depth"))])
+    names = [*(("ptr", n) for n in ("a", "b", "c", "first", "ask")), *(("i64", n) for n in ("first_row", "a_row", "a_column", "depth", "ask_row"))]
+    f = Function(module, f"tile{rows}_{vectors}", names)
     size = lanes.target.vector_bytes
     steps: list[Value] = [f.mul("%a_row", i) for i in range(min(rows, 4))]
     starts = [f.gep("%a", f.mul("%a_row", i)) for i in range(0, rows, 4)]
-    with f.loop(0, "%depth", carried=[("ptr", "%b"), *(("ptr", p) for p in starts), *((lanes.vector, "zeroinitializer"),) * (rows * vectors)]) as k:
-        b, pointers, sums = k.carried[0], k.carried[1:1 + len(starts)], k.carried[1 + len(starts):]
+    with f.loop(0, "%depth", carried=[("ptr", "%b"), ("ptr", "%ask"), *(("ptr", p) for p in starts), *((lanes.vector, "zeroinitializer"),) * (rows * vectors)]) as k:
+        b, ask, pointers, sums = *k.carried[:2], k.carried[2:2 + len(starts)], k.carried[2 + len(starts):]
+        f.intrinsic("llvm.prefetch.p0", "void", ("ptr", ask), ("i32", 0), ("i32", 3), ("i32", 1))
         columns = [lanes.load(f, f.gep(b, v * size)) for v in range(vectors)]
         out = []
         for i in range(rows):
             one = lanes.splat(f, lanes.one(f, f.gep(pointers[i // 4], steps[i % 4])))
             out += [lanes.multiply_add(f, one, columns[v], sums[i * vectors + v]) for v in range(vectors)]
-        k.next = [f.gep(b, lanes.width), *(f.gep(p, "%a_column") for p in pointers), *out]
-    for n, s in enumerate(k.carried[1 + len(starts):]):
+        k.next = [f.gep(b, lanes.width), f.gep(ask, "%ask_row"), *(f.gep(p, "%a_column") for p in pointers), *out]
+    for n, s in enumerate(k.carried[2 + len(starts):]):
         v = n % vectors * size
         before = lanes.load(f, f.gep(f.gep("%first", f.mul("%first_row", n // vectors)), v))
         lanes.store(f, lanes.op(f, "fadd", before, s), f.gep("%c", n // vectors * lanes.width + v))
@@ -78,7 +116,7 @@ def _define_tile(module: Module, lanes: Lanes, rows: int, vectors: int) -> None:
     f.end()
 
 
-_BLOCK = (("ptr", "a"), ("ptr", "b"), ("ptr", "c"), ("ptr", "first"), ("i64", "first_row"), ("i64", "a_row"), ("i64", "a_column"), ("i64", "depth"), ("i64", "rows"))
+_BLOCK = (("ptr", "a"), ("ptr", "b"), ("ptr", "c"), ("ptr", "first"), ("i64", "first_row"), ("i64", "a_row"), ("i64", "a_column"), ("i64", "depth"), ("i64", "rows"), ("ptr", "d"))
 
 
 def _define_block(module: Module, lanes: Lanes, vectors: int) -> None:
@@ -92,12 +130,17 @@ def _define_block(module: Module, lanes: Lanes, vectors: int) -> None:
             step = f.select(f.cmp("sge", left, h), h, step)
         i.step = step
         a, c, first = f.gep("%a", f.mul("%a_row", i.index)), f.gep("%c", f.mul(i.index, lanes.width)), f.gep("%first", f.mul("%first_row", i.index))
+        listed = f.load("ptr", f.gep("%d", 8 * ASK))
+        more = f(f"icmp ult ptr {listed}, {f.load('ptr', f.gep('%d', 8 * ASKED))}")
+        ask = f.select(more, f.load("ptr", listed), c, "ptr"), f.select(more, f.word(listed, 1), 0)
+        f.store("ptr", f.gep(listed, f.select(more, 16, 0)), f.gep("%d", 8 * ASK))
         done, none = f.fresh(), f.fresh()
         labels = {h: f.fresh() for h in heights}
         f.emit(f"switch i64 {step}, label %{none} [ {' '.join(f'i64 {h}, label %{label}' for h, label in labels.items())} ]")
         for h, label in labels.items():
             f.label(label)
-            f.call("void", f"tile{h}_{vectors}", ("ptr", a), ("ptr", "%b"), ("ptr", c), ("ptr", first), *(("i64", f"%{n}") for _, n in _BLOCK[4:8]))
+            f.call("void", f"tile{h}_{vectors}", ("ptr", a), ("ptr", "%b"), ("ptr", c), ("ptr", first), ("ptr", ask[0]),
+                   *(("i64", f"%{n}") for _, n in _BLOCK[4:8]), ("i64", ask[1]))
             f.br(done)
         f.label(none)
         f.br(done)
@@ -259,7 +302,7 @@ def _define_by_tiles(module: Module, lanes: Lanes, masks: Sequence[str], joined:
             lanes.store(f, first, f.gep(place, v * size))
 
     def block(a: str, b: str, c: str, first: str, first_row: Value, a_row: str, a_column: str, depth: Value, count: Value) -> None:
-        arguments = [(t, v) for (t, _), v in zip(_BLOCK, (a, b, c, first, first_row, a_row, a_column, depth, count), strict=True)]
+        arguments = [(t, v) for (t, _), v in zip(_BLOCK, (a, b, c, first, first_row, a_row, a_column, depth, count, "%d"), strict=True)]
         f.choose(wide, lambda: f.call("void", "block2", *arguments), lambda: f.call("void", "block1", *arguments))
 
     with f.loop(0, read, STRIP) as s:
