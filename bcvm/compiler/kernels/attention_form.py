@@ -145,14 +145,25 @@ class Lanes:
         return self.select(f, self.compare(f, "oeq", largest, self.constant(-math.inf)), "zeroinitializer", largest)
 
     def transpose(self, f: Function, v: list[str]) -> list[str]:
-        """As many vectors as a vector has lanes: at distance s = 1, 2, ... the two off-diagonal s x s blocks change places."""
-        n = self.count
-        s = 1
-        while s < n:
-            low = [n + i - s if i & s else i for i in range(n)]
-            high = [n + i if i & s else i + s for i in range(n)]
-            v = [f.shuffle(self.element, n, v[i & ~s], v[i | s], high if i & s else low) for i in range(n)]
-            s *= 2
+        """As many vectors as a vector has lanes, by shuffles that are one instruction each: elements change places inside 16 bytes, then these blocks."""
+        n, inside = self.count, 16 // self.item
+
+        def pairs(v: list[str], apart: int, low: Sequence[int], high: Sequence[int]) -> list[str]:
+            """Each vector and the one so far behind it become two: by `low`, and at its place by `high`."""
+            return [f.shuffle(self.element, n, v[i & ~apart], v[i | apart], high if i & apart else low) for i in range(n)]
+
+        size = 1
+        while size < inside:
+            low = [b + x + e for b in range(0, n, inside) for x in range(0, inside // 2, size) for second in (0, n) for e in range(second, second + size)]
+            v = pairs(v, size, low, [x + inside // 2 for x in low])
+            size *= 2
+        # The unpacking instructions leave columns in bit-reversed order inside a block.
+        order = [i & ~(inside - 1) | int(f"{i & (inside - 1):0{inside.bit_length() - 1}b}"[::-1] or "0", 2) for i in range(n)]
+        v = [v[i] for i in order]
+        while size < n:
+            low = [second + b + e for second in (0, n) for b in range(0, n, 2 * inside) for e in range(inside)]
+            v = pairs(v, size, low, [x + inside for x in low])
+            size *= 2
         return v
 
 

@@ -156,7 +156,8 @@ _TURN = (("ptr", "to"), ("i64", "to_row"), ("i64", "to_column"), ("ptr", "from")
 def _define_turn(module: Module, lanes: Lanes, name: str, truth: bool) -> None:
     """name(to, to_row, to_column, from, row, column, count, rows, filled, factors, step): `count` columns of `rows` rows become rows of `filled` elements.
 
-    What would lie behind the last row is that row again. Row c is multiplied by the factor at c * step. truth: bools become 0 or 1 bits instead."""
+    What would lie behind the last row is that row again. Column c is multiplied by the factor at c * step, for which a whole vector may be read. truth: bools become 0 or 1
+    bits instead."""
     f = Function(module, name, _TURN)
     n, size = lanes.count, 1 if truth else lanes.item
     last, final = f.sub("%rows", 1), f.sub("%count", 1)
@@ -176,12 +177,11 @@ def _define_turn(module: Module, lanes: Lanes, name: str, truth: bool) -> None:
                 v = [f(f"bitcast {lanes.integers} {x} to {lanes.vector}") for x in loaded]
             else:
                 inside = lanes.below(f, f.sub("%count", c.index)) if masked else ""
-                v = [lanes.load(f, f.gep(p, at), inside) for p in lines]
+                factors = lanes.load(f, f.gep("%factors", f.mul(c.index, "%step")))
+                v = [lanes.op(f, "fmul", lanes.load(f, f.gep(p, at), inside), factors) for p in lines]
             filled = lanes.below(f, left) if masked else ""
             for i, x in reversed(list(enumerate(lanes.transpose(f, v)))):  # rows behind the last one are overwritten by it
                 number = f.min(f.add(c.index, i), final)
-                if not truth:
-                    x = lanes.op(f, "fmul", x, lanes.splat(f, lanes.one(f, f.gep("%factors", f.mul(number, "%step")))))
                 lanes.store(f, x, f.gep(to, f.mul(number, "%to_row")), filled)
         with f.loop(dense, "%count") as c, f.loop(0, f.min(left, n)) as r:
             source = f.gep(f.gep("%from", f.mul(f.min(f.add(group.index, r.index), last), "%row")), f.mul(c.index, "%column"))
@@ -267,20 +267,20 @@ def _define_by_tiles(module: Module, lanes: Lanes, masks: Sequence[str], joined:
     size = lanes.target.vector_bytes
     stats = f(f"alloca [{4 * lanes.width} x i8], align 64")
     start = f.gep(stats, 3 * lanes.width)
-    one = ""
-    if "add" in masks or "keep" in masks or "drop" in masks:
-        one = f(f"alloca {lanes.element}")
-        lanes.put(f, lanes.number(1), one)
+    scales = f(f"alloca [{lanes.width} x i8], align 64")  # a vector of the factor, one of ones
+    ones = f.gep(scales, size)
     q, turned, strip, sums = (f.load("ptr", f.gep("%d", 8 * w)) for w in (Q, TURNED, SCORES, SUMS))
     rows, keys, dims, width = (f.word("%d", w) for w in (ROWS, KEYS, DIMS, WIDTH))
     factor = lanes.number_at(f, FACTOR)
+    lanes.store(f, lanes.splat(f, factor), scales)
+    lanes.store(f, lanes.constant(1), ones)
     wide = f.cmp("sgt", rows, lanes.count)
 
     def turn(name: str, *arguments: Value) -> None:
         f.call("void", name, *((t, v) for (t, _), v in zip(_TURN, arguments, strict=True)))
 
     filled = f.select(wide, lanes.queries, lanes.count)
-    turn("turn", turned, lanes.width, lanes.item, q, f.word("%d", Q_ROW), f.word("%d", Q_COLUMN), dims, rows, filled, f.gep("%d", 8 * FACTOR), 0)
+    turn("turn", turned, lanes.width, lanes.item, q, f.word("%d", Q_ROW), f.word("%d", Q_COLUMN), dims, rows, filled, scales, 0)
     nothing = lanes.splat(f, f(f"fmul {lanes.element} {factor}, 0.0"))  # NaN where the scale is no number, or infinite
     for v in range(2):
         for number, value in ((0, lanes.constant(-math.inf)), (1, "zeroinitializer"), (3, nothing)):
@@ -315,7 +315,7 @@ def _define_by_tiles(module: Module, lanes: Lanes, masks: Sequence[str], joined:
                 row, column = f.word("%d", word + MASK_ROW), f.word("%d", word + MASK_COLUMN)
                 source = f.gep(f.load("ptr", f.gep("%d", 8 * word)), f.mul(s.index, column))
                 to = f.gep(f.load("ptr", f.gep("%d", 8 * MASKED)), i * STRIP * lanes.width)
-                turn("turn" if kind == "add" else "turn_bool", to, lanes.width, lanes.item, source, row, column, count, rows, filled, one, 0)
+                turn("turn" if kind == "add" else "turn_bool", to, lanes.width, lanes.item, source, row, column, count, rows, filled, ones, 0)
         arguments: list[tuple[str, Value]] = [("ptr", "%d"), ("ptr", stats), ("i64", s.index), ("i64", count)]
         f.choose(wide, lambda: f.call("void", "weigh2", *arguments), lambda: f.call("void", "weigh1", *arguments))
         with f.when(f.cmp("sgt", s.index, 0)):
