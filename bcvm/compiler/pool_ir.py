@@ -265,8 +265,8 @@ split:
   %mask = sub i64 %unit, 1
   %p1 = add i64 %p0, %mask
   %p2 = lshr i64 %p1, %shift
-  %piece = shl i64 %p2, %shift
-  %single = icmp sge i64 %piece, %total
+  %piece0 = shl i64 %p2, %shift
+  %single = icmp sge i64 %piece0, %total
   br i1 %single, label %alone, label %awake
 awake:
   %lying = load atomic i64, ptr {field(SLEEPERS)} monotonic, align 8
@@ -291,9 +291,22 @@ own:
   %mine = extractvalue {{ i64, i1 }} %pair, 1
   br i1 %mine, label %open, label %alone
 open:
-  %q0 = add i64 %total, %piece
+  %q0 = add i64 %total, %piece0
   %q1 = sub i64 %q0, 1
-  %pieces = sdiv i64 %q1, %piece
+  %about = udiv i64 %q1, %piece0
+  %odd = urem i64 %about, %threads
+  %even = sub i64 %about, %odd
+  %none = icmp eq i64 %even, 0
+  %parts = select i1 %none, i64 %about, i64 %even  ; as many for each thread, and even ones
+  %e0 = add i64 %total, %parts
+  %e1 = sub i64 %e0, 1
+  %e2 = udiv i64 %e1, %parts
+  %e3 = add i64 %e2, %mask
+  %e4 = lshr i64 %e3, %shift
+  %piece = shl i64 %e4, %shift
+  %e5 = add i64 %total, %piece
+  %e6 = sub i64 %e5, 1
+  %pieces = udiv i64 %e6, %piece
   %most = sub i64 %pieces, 1
   %others = sub i64 %threads, 1
   %limit = call i64 @llvm.smin.i64(i64 %others, i64 %most)
@@ -314,7 +327,7 @@ open:
   %jobs = load i64, ptr {field(JOBS)}
   %jobs1 = add i64 %jobs, 1
   store i64 %jobs1, ptr {field(JOBS)}
-  %e0 = atomicrmw add ptr {field(STATE)}, i64 4294967296 seq_cst
+  %opened = atomicrmw add ptr {field(STATE)}, i64 4294967296 seq_cst
   %asleep = load atomic i64, ptr {field(SLEEPERS)} seq_cst, align 8
   %nobody = icmp eq i64 %asleep, 0
   br i1 %nobody, label %take, label %wake
@@ -323,7 +336,7 @@ wake:
   br label %take
 take:
   call void @pool_take(ptr %ctx, i1 false)
-  %e1 = atomicrmw add ptr {field(STATE)}, i64 4294967296 seq_cst
+  %closed = atomicrmw add ptr {field(STATE)}, i64 4294967296 seq_cst
   br label %wait
 wait:
   %spins = phi i64 [ 0, %take ], [ %spins1, %pause ], [ %spins, %yield ]
