@@ -244,19 +244,19 @@ def _any_rows(f: Function, lanes: Lanes, call: _Call) -> None:
             rows = f.select(f.both(wanted, condition) if condition else wanted, rows, 0)
             f.call("void", "ask", ("ptr", d), ("ptr", pointer), ("i64", row), ("i64", rows), ("i64", f.mul(length, lanes.item)))
 
-        q, k, v, out = call.q, call.k, call.v, call.out
-        other = f(f"icmp ne ptr {following[K]}, {own_pointers[K]}")
-        ask(own_pointers[OUT], out.row, out.column, lanes.queries, call.width)
-        ask(following[Q], q.row, q.column, lanes.queries, call.dims)
-        many_k, many_v = call.splits or (call.keys, call.keys)
-        ask(following[K], k.column, k.row, many_k, call.dims, other)
-        ask(following[V], v.row, v.column, many_v, call.width, other)
         own = f.min(lanes.queries, f.sub(call.rows, first))
         over = f.rem(own, lanes.count)
         rest = f.select(f.both(narrow, f.cmp("sle", over, few(lanes))), over, 0)
         tiled = f.sub(own, rest)
         f.set_word(d, ROWS, tiled)
         with f.when(f.cmp("ne", tiled, 0)):
+            q, k, v, out = call.q, call.k, call.v, call.out
+            other = f(f"icmp ne ptr {following[K]}, {own_pointers[K]}")
+            ask(own_pointers[OUT], out.row, out.column, lanes.queries, call.width)
+            ask(following[Q], q.row, q.column, lanes.queries, call.dims)
+            many_k, many_v = call.splits or (call.keys, call.keys)
+            ask(following[K], k.column, k.row, many_k, call.dims, other)
+            ask(following[V], v.row, v.column, many_v, call.width, other)
             f.call("void", "by_tiles", ("ptr", d))
         with f.when(f.cmp("ne", rest, 0)):
             for word, o in call.by_row.items():
