@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from .attention_form import (
     ASK,
@@ -46,7 +47,7 @@ STRIP = 512     # keys whose scores are kept at once
 SUMMED = 32     # weights whose sum is one term of a longer one: fewer roundings
 LINE = 64       # bytes of a line of the caches
 ASKS = 96       # columns that can be listed
-DEPTH = 64      # keys whose values are added at once: they stay in the first cache, and their sum is one term
+DEPTH = 128     # keys whose values are added at once: they stay in the nearer caches, and their sum is one term
 
 
 def define_tiles(module: Module, lanes: Lanes, masks: Sequence[str], joined: bool) -> None:
@@ -58,8 +59,11 @@ def define_tiles(module: Module, lanes: Lanes, masks: Sequence[str], joined: boo
         _define_block(module, lanes, vectors)
         _define_weigh(module, lanes, vectors, masks)
     _define_turn(module, lanes, "turn", False)
-    if {"keep", "drop"} & set(masks):
-        _define_turn(module, lanes, "turn_bool", True)
+    for name, kinds in (("", {"add"}), ("_bool", {"keep", "drop"})):
+        if kinds & set(masks):
+            _define_repeat(module, lanes, "repeat" + name, bool(name))
+            if name:
+                _define_turn(module, lanes, "turn" + name, True)
     _define_by_tiles(module, lanes, masks, joined)
 
 
@@ -194,6 +198,19 @@ def _define_turn(module: Module, lanes: Lanes, name: str, truth: bool) -> None:
     f.end()
 
 
+def _define_repeat(module: Module, lanes: Lanes, name: str, truth: bool) -> None:
+    """name(to, from, column, count): what `turn` makes of rows that are all the same one, for all queries."""
+    f = Function(module, name, [("ptr", "to"), ("ptr", "from"), ("i64", "column"), ("i64", "count")])
+    with f.loop(0, "%count", carried=[("ptr", "%to"), ("ptr", "%from")]) as c:
+        to, source = c.carried
+        value = lanes.splat(f, lanes.truth(f, source) if truth else lanes.one(f, source))
+        for v in range(2):
+            lanes.store(f, value, f.gep(to, v * lanes.target.vector_bytes))
+        c.next = [f.gep(to, lanes.width), f.gep(source, "%column")]
+    f.ret()
+    f.end()
+
+
 def _define_weigh(module: Module, lanes: Lanes, vectors: int, masks: Sequence[str]) -> None:
     """weigh(d, stats, first, count): the scores of keys first..first+count become weights. stats: the largest scores, the sums of weights, and the factor for what was
     added up so far, each two vectors."""
@@ -315,7 +332,10 @@ def _define_by_tiles(module: Module, lanes: Lanes, masks: Sequence[str], joined:
                 row, column = f.word("%d", word + MASK_ROW), f.word("%d", word + MASK_COLUMN)
                 source = f.gep(f.load("ptr", f.gep("%d", 8 * word)), f.mul(s.index, column))
                 to = f.gep(f.load("ptr", f.gep("%d", 8 * MASKED)), i * STRIP * lanes.width)
-                turn("turn" if kind == "add" else "turn_bool", to, lanes.width, lanes.item, source, row, column, count, rows, filled, ones, 0)
+                name = "" if kind == "add" else "_bool"
+                f.choose(f.cmp("eq", row, 0),
+                         partial(f.call, "void", "repeat" + name, ("ptr", to), ("ptr", source), ("i64", column), ("i64", count)),
+                         partial(turn, "turn" + name, to, lanes.width, lanes.item, source, row, column, count, rows, filled, ones, 0))
         arguments: list[tuple[str, Value]] = [("ptr", "%d"), ("ptr", stats), ("i64", s.index), ("i64", count)]
         f.choose(wide, lambda: f.call("void", "weigh2", *arguments), lambda: f.call("void", "weigh1", *arguments))
         with f.when(f.cmp("sgt", s.index, 0)):
