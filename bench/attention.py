@@ -1,9 +1,9 @@
 """The attention kernel alone, called through ctypes on one thread: microseconds, GF/s and the error against float64.
 
-    python bench/attention.py [-d float32] [-s 12x128x64 1x12x1x256x64 ...] [--masks causal] [--views] [-r ROUNDS]
+    python bench/attention.py [-d float32] [-s 12x128x64 1x12x1x256x64 ...] [--masks causal] [--views] [-t THREADS] [-r ROUNDS]
 
-A size is HEADSxLENGTHxDIM, or BATCHxHEADSxQUERIESxKEYSxDIM. --views: heads are transposed views of [B, S, H * D]. With --torch the same sizes by torch's
-scaled_dot_product_attention on one thread, in an interpreter that has torch.
+A size is HEADSxLENGTHxDIM, or BATCHxHEADSxQUERIESxKEYSxDIM. --views: heads are transposed views of [B, S, H * D]. -t: calls of a jitted function on so many threads
+instead, without masks, by the clock. With --torch the same sizes by torch's scaled_dot_product_attention on as many threads, in an interpreter that has torch.
 """
 from __future__ import annotations
 
@@ -76,25 +76,32 @@ def ours(q: np.ndarray, k: np.ndarray, v: np.ndarray, masks: Sequence[str]) -> t
     return call, out
 
 
-def torch_call(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool) -> Callable[[], object]:
+def jitted(q: np.ndarray, k: np.ndarray, v: np.ndarray, threads: int) -> tuple[Callable[[], object], np.ndarray]:
+    import bcvm
+    scale = q.dtype.type(1 / np.sqrt(q.shape[-1]))
+    f = bcvm.jit(lambda q, k, v: bcvm.ops.softmax(q @ k.transpose(0, 1, 3, 2) * scale) @ v, threads=threads, tier="full", background=False)
+    return lambda: f(q, k, v), f(q, k, v)
+
+
+def torch_call(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool, threads: int) -> Callable[[], object]:
     import torch
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
     tq, tk, tv = (torch.from_numpy(a) for a in (q, k, v))
     return lambda: torch.nn.functional.scaled_dot_product_attention(tq, tk, tv, is_causal=causal)
 
 
-def measure(call: Callable[[], object], rounds: int) -> float:
-    """Seconds of this thread in a call: the least of the rounds, which others on the machine disturb least."""
+def measure(call: Callable[[], object], rounds: int, clock: Callable[[], float] = time.thread_time) -> float:
+    """Seconds of a call, of this thread's own time unless said otherwise: the least of the rounds, which others on the machine disturb least."""
     call()
-    start = time.thread_time()
+    start = clock()
     call()
-    repeat = max(1, int(0.01 / max(time.thread_time() - start, 1e-6)))
+    repeat = max(1, int(0.01 / max(clock() - start, 1e-6)))
     times = []
     for _ in range(rounds):
-        start = time.thread_time()
+        start = clock()
         for _ in range(repeat):
             call()
-        times.append((time.thread_time() - start) / repeat)
+        times.append((clock() - start) / repeat)
     return min(times)
 
 
@@ -106,21 +113,24 @@ def main() -> None:
     parser.add_argument("--masks", default="")
     parser.add_argument("--views", action="store_true")
     parser.add_argument("--torch", action="store_true")
+    parser.add_argument("-t", "--threads", type=int, default=0)
     options = parser.parse_args()
     masks = tuple(filter(None, options.masks.split(",")))
+    if masks and options.threads:
+        parser.error("-t measures attention without masks")
     print(f"{'batch x heads x queries x keys x dim':38}{'us':>10}{'GF/s':>8}{'error':>10}")
     for size in options.sizes:
         q, k, v = arrays(size, options.dtype, options.views)
         batch, heads, rows, keys, dim = parse(size)
         error = ""
         if options.torch:
-            call = torch_call(q, k, v, "causal" in masks)
+            call = torch_call(q, k, v, "causal" in masks, options.threads or 1)
         else:
-            call, out = ours(q, k, v, masks)
+            call, out = jitted(q, k, v, options.threads) if options.threads else ours(q, k, v, masks)
             call()
             expected = exact(q, k, v, "causal" in masks)
             error = f"{abs(out - expected).max() / abs(expected).max():.1e}"
-        seconds = measure(call, options.rounds)
+        seconds = measure(call, options.rounds, time.perf_counter if options.threads else time.thread_time)
         print(f"{f'{batch} x {heads} x {rows} x {keys} x {dim}':38}{seconds * 1e6:10.1f}{4 * batch * heads * rows * keys * dim / seconds / 1e9:8.1f}{error:>10}")
 
 

@@ -21,8 +21,9 @@ SMALL_CLASSES = 27           # the last class is 1 MiB
 SINGLE = (1 << 20)           # totals over this are single buffers
 CHUNK = 256 << 10
 KEEP = 4 << 20               # bytes of chunks that a context in the pool keeps
-KEEP_CACHED = 64 << 20       # bytes of single buffers kept during a call
-KEEP_IDLE = 16 << 20         # and by a context in the pool
+KEEP_CACHED = 128 << 20      # bytes of single buffers kept during a call
+KEEP_IDLE = 64 << 20         # and by all contexts in the pool: what fails to fit costs a call 0.25 us and more for each page
+KEEP_LEAST = 16 << 20        # by each of them in any case
 HUGE_PAGES = 4 << 20         # single buffers from this size on ask for huge pages
 
 assert SMALL_CLASSES <= abi.SIZE_CLASSES
@@ -348,6 +349,11 @@ take:
   %pn = getelementptr i64, ptr %p, i64 {CTX_NEXT}
   %next = load ptr, ptr %pn
   store ptr %next, ptr {at("pool")}
+{_field("pk", CTX_CACHED, "%p")}
+  %kept = load i64, ptr %pk
+  %idle = load i64, ptr {at("idle")}
+  %others = sub i64 %idle, %kept
+  store i64 %others, ptr {at("idle")}
   ret ptr %p
 make:
   %q = call ptr {at("malloc")}(i64 {8 * abi.CTX_WORDS})
@@ -385,13 +391,17 @@ reset:
   br label %pool
 pool:
   {_field("pn", CTX_NEXT)}
+  %kept = load i64, ptr %pk
+  %others = load i64, ptr {at("idle")}
+  %idle = add i64 %others, %kept
+  store i64 %idle, ptr {at("idle")}
   %head = load ptr, ptr {at("pool")}
   store ptr %head, ptr %pn
   store ptr %ctx, ptr {at("pool")}
   ret void
 }}
 
-; Every buffer is dead now: free lists emptied, the first chunks kept, single buffers freed down to what an idle context keeps.
+; Every buffer is dead now: free lists emptied, the first chunks kept, of single buffers the last ones freed are kept, which are warm and of sizes in use.
 define void @context_reset(ptr %ctx) {{
 entry:
   {_field("pf", abi.CTX_FREE)}
@@ -450,23 +460,35 @@ freeone:
   call void @free_single(ptr %ctx, ptr %d)
   br label %singles
 idle:
-  %cached = load i64, ptr %pcached
-  %fine = icmp ule i64 %cached, {KEEP_IDLE}
-  br i1 %fine, label %out, label %shed
-shed:
-  %v = load ptr, ptr %cache
+  %others = load i64, ptr {at("idle")}
+  %room1 = sub i64 {KEEP_IDLE}, %others
+  %little = icmp slt i64 %room1, {KEEP_LEAST}
+  %most = select i1 %little, i64 {KEEP_LEAST}, i64 %room1
+  br label %walk
+walk:
+  %link = phi ptr [ %cache, %idle ], [ %link, %shed ], [ %vn, %room ]
+  %held = phi i64 [ 0, %idle ], [ %held, %shed ], [ %holding, %room ]
+  %v = load ptr, ptr %link
+  %nomore = icmp eq ptr %v, null
+  br i1 %nomore, label %out, label %weigh
+weigh:
   %vn = getelementptr i8, ptr %v, i64 -48
-  %vnext = load ptr, ptr %vn
-  store ptr %vnext, ptr %cache
   %vz = getelementptr i8, ptr %v, i64 -24
   %vsize = load i64, ptr %vz
-  %less = sub i64 %cached, %vsize
-  store i64 %less, ptr %pcached
+  %holding = add i64 %held, %vsize
+  %heavy = icmp ugt i64 %holding, %most
+  br i1 %heavy, label %shed, label %room
+room:
+  br label %walk
+shed:
+  %vnext = load ptr, ptr %vn
+  store ptr %vnext, ptr %link
   %vr = getelementptr i8, ptr %v, i64 -32
   %vraw = load ptr, ptr %vr
   call void {at("free")}(ptr %vraw)
-  br label %idle
+  br label %walk
 out:
+  store i64 %held, ptr %pcached
   ret void
 }}
 """

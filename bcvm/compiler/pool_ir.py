@@ -2,7 +2,9 @@
 
 One caller owns the pool at a time; whoever finds it taken runs alone. An epoch counts openings and closings of jobs and is odd while one is open. It shares a
 word with the number of workers inside, so that joining is one compare-and-swap: a worker that comes late finds the job closed and is not waited for.
-What is claimed is a range of a kernel's units, or, for regions without reductions that have few rows, a range of the row.
+What is claimed is a range of a kernel's units, or, for regions without reductions that have few rows, a range of the row. Ranges get shorter towards the end of a job
+(guided self-scheduling, Polychronopoulos and Kuck 1987): few claims, and nobody waits long for the last one. The caller claims from the front, workers from the back, so that
+with one worker a thread mostly finds in its own cache what it wrote in the kernel before.
 """
 from __future__ import annotations
 
@@ -14,10 +16,13 @@ from bcvm.compiler import abi
 BLOCK_BYTES = 4096
 STATE, NEXT, CODE, OWNER, SLEEPERS = 0, 128, 256, 384, 512
 WORKERS, WANTED, JOBS, LAST = 640, 648, 656, 664            # threads that run; threads of a call, its own included; jobs so far; when the last long kernel ended
-KERNEL, OPERANDS, SIZES, TOTAL, PIECE, RANK, COUNT, LIMIT = range(768, 768 + 64, 8)  # RANK: 0, or ranges of a row are claimed; LIMIT: most workers
+# NEXT has the pieces that were claimed from the front in its low half, from the back in its high one. PIECE: units of a piece; SHARE: the part of the pieces left that is
+# claimed, as a power of 1/2. RANK: 0, or ranges of a row are claimed; LIMIT: most workers
+KERNEL, OPERANDS, SIZES, TOTAL, PIECE, PIECES, SHARE, RANK, COUNT, LIMIT = range(768, 768 + 80, 8)
 
-TILE_NS = 5_000     # predicted work that a claim is worth
-CLAIMS = 8          # claims per thread
+TILE_NS = 5_000     # predicted work that a piece is worth
+CLAIMS = 32         # pieces per thread
+SHARES = 2          # a claim is this power of 1/2 of a thread's part of what is left
 FEW_ROWS = 8        # rows per thread: with fewer, rows are cut
 LINE = 64           # elements: a cut row's pieces share no cache line
 SPINS = 8000        # pauses before a worker sleeps: about 100 us
@@ -42,10 +47,10 @@ declare i64 @llvm.readcyclecounter()
 declare i64 @llvm.smax.i64(i64, i64)
 declare i64 @llvm.smin.i64(i64, i64)
 
-; Does what is left of the open job, piece by piece.
-define internal void @pool_take(ptr %ctx) {{
+; Does what is left of the open job, range by range.
+define internal void @pool_take(ptr %ctx, i1 %back) {{
 entry:
-{fields(("kernel", KERNEL), ("operands", OPERANDS), ("sizes", SIZES), ("total", TOTAL), ("piece", PIECE), ("rank", RANK), ("count", COUNT))}
+{fields(("kernel", KERNEL), ("operands", OPERANDS), ("sizes", SIZES), ("total", TOTAL), ("piece", PIECE), ("pieces", PIECES), ("share", SHARE), ("rank", RANK), ("count", COUNT))}
   %row = icmp ne i64 %rank, 0
   %each = add i64 %rank, 1
   %words = mul i64 %each, %count
@@ -56,12 +61,33 @@ entry:
   %size_bytes = mul i64 %rank, 8
   br label %claim
 claim:
-  %t = atomicrmw add ptr {field(NEXT)}, i64 1 monotonic
-  %lo = mul i64 %t, %piece
-  %end = icmp sge i64 %lo, %total
-  br i1 %end, label %out, label %range
+  %now = load atomic i64, ptr {field(NEXT)} monotonic, align 8
+  br label %range
 range:
-  %hi0 = add i64 %lo, %piece
+  %s = phi i64 [ %now, %claim ], [ %seen, %offer ]
+  %front = and i64 %s, 4294967295
+  %behind = lshr i64 %s, 32
+  %rest = sub i64 %pieces, %front
+  %left = sub i64 %rest, %behind
+  %end = icmp sle i64 %left, 0
+  br i1 %end, label %out, label %offer
+offer:
+  %part = lshr i64 %left, %share
+  %n = call i64 @llvm.smax.i64(i64 %part, i64 1)
+  %high = shl i64 %n, 32
+  %step = select i1 %back, i64 %high, i64 %n
+  %s1 = add i64 %s, %step
+  %pair = cmpxchg ptr {field(NEXT)}, i64 %s, i64 %s1 monotonic monotonic
+  %seen = extractvalue {{ i64, i1 }} %pair, 0
+  %mine = extractvalue {{ i64, i1 }} %pair, 1
+  br i1 %mine, label %got, label %range
+got:
+  %begun = sub i64 %pieces, %behind
+  %low = sub i64 %begun, %n
+  %first = select i1 %back, i64 %low, i64 %front
+  %last1 = add i64 %first, %n
+  %lo = mul i64 %first, %piece
+  %hi0 = mul i64 %last1, %piece
   %hi = call i64 @llvm.smin.i64(i64 %hi0, i64 %total)
   br i1 %row, label %cut, label %whole
 whole:
@@ -77,8 +103,8 @@ cut:
   br label %shift
 shift:
   %o = phi i64 [ 0, %cut ], [ %o1, %shift ]
-  %first = mul i64 %o, %each
-  %po = getelementptr i64, ptr %own, i64 %first
+  %words1 = mul i64 %o, %each
+  %po = getelementptr i64, ptr %own, i64 %words1
   %ps = getelementptr i64, ptr %po, i64 %rank
   %data = load i64, ptr %po
   %stride = load i64, ptr %ps
@@ -130,7 +156,7 @@ join:
   %joined = extractvalue {{ i64, i1 }} %pair, 1
   br i1 %joined, label %work, label %look
 work:
-  call void @pool_take(ptr %ctx)
+  call void @pool_take(ptr %ctx, i1 true)
   br label %leave
 leave:
   %was = atomicrmw sub ptr {field(STATE)}, i64 1 seq_cst
@@ -239,8 +265,8 @@ split:
   %mask = sub i64 %unit, 1
   %p1 = add i64 %p0, %mask
   %p2 = lshr i64 %p1, %shift
-  %piece = shl i64 %p2, %shift
-  %single = icmp sge i64 %piece, %total
+  %piece0 = shl i64 %p2, %shift
+  %single = icmp sge i64 %piece0, %total
   br i1 %single, label %alone, label %awake
 awake:
   %lying = load atomic i64, ptr {field(SLEEPERS)} monotonic, align 8
@@ -265,14 +291,34 @@ own:
   %mine = extractvalue {{ i64, i1 }} %pair, 1
   br i1 %mine, label %open, label %alone
 open:
-  %pieces = sdiv i64 %total, %piece  ; the last one, if it is short, is the caller's
+  %q0 = add i64 %total, %piece0
+  %q1 = sub i64 %q0, 1
+  %about = udiv i64 %q1, %piece0
+  %odd = urem i64 %about, %threads
+  %even = sub i64 %about, %odd
+  %none = icmp eq i64 %even, 0
+  %parts = select i1 %none, i64 %about, i64 %even  ; as many for each thread, and even ones
+  %e0 = add i64 %total, %parts
+  %e1 = sub i64 %e0, 1
+  %e2 = udiv i64 %e1, %parts
+  %e3 = add i64 %e2, %mask
+  %e4 = lshr i64 %e3, %shift
+  %piece = shl i64 %e4, %shift
+  %e5 = add i64 %total, %piece
+  %e6 = sub i64 %e5, 1
+  %pieces = udiv i64 %e6, %piece
+  %most = sub i64 %pieces, 1
   %others = sub i64 %threads, 1
-  %limit = call i64 @llvm.smin.i64(i64 %others, i64 %pieces)
+  %limit = call i64 @llvm.smin.i64(i64 %others, i64 %most)
   store ptr %kernel, ptr {field(KERNEL)}
   store ptr %operands, ptr {field(OPERANDS)}
   store ptr %sizes, ptr {field(SIZES)}
   store i64 %total, ptr {field(TOTAL)}
   store i64 %piece, ptr {field(PIECE)}
+  store i64 %pieces, ptr {field(PIECES)}
+  %zeros = call i64 @llvm.ctlz.i64(i64 %others, i1 false)
+  %share = sub i64 {64 + SHARES}, %zeros
+  store i64 %share, ptr {field(SHARE)}
   store i64 %mode, ptr {field(RANK)}
   store i64 %count, ptr {field(COUNT)}
   store atomic i64 %limit, ptr {field(LIMIT)} monotonic, align 8
@@ -281,7 +327,7 @@ open:
   %jobs = load i64, ptr {field(JOBS)}
   %jobs1 = add i64 %jobs, 1
   store i64 %jobs1, ptr {field(JOBS)}
-  %e0 = atomicrmw add ptr {field(STATE)}, i64 4294967296 seq_cst
+  %opened = atomicrmw add ptr {field(STATE)}, i64 4294967296 seq_cst
   %asleep = load atomic i64, ptr {field(SLEEPERS)} seq_cst, align 8
   %nobody = icmp eq i64 %asleep, 0
   br i1 %nobody, label %take, label %wake
@@ -289,8 +335,8 @@ wake:
   %w = call i64 (i64, ...) {at("syscall")}(i64 {_FUTEX}, ptr {field(STATE + 4)}, i64 {_WAKE}, i64 %limit)
   br label %take
 take:
-  call void @pool_take(ptr %ctx)
-  %e1 = atomicrmw add ptr {field(STATE)}, i64 4294967296 seq_cst
+  call void @pool_take(ptr %ctx, i1 false)
+  %closed = atomicrmw add ptr {field(STATE)}, i64 4294967296 seq_cst
   br label %wait
 wait:
   %spins = phi i64 [ 0, %take ], [ %spins1, %pause ], [ %spins, %yield ]

@@ -119,7 +119,7 @@ class Runtime:
             raise CompileError(reason)
         self.numpy = numpy_api()
         self.slots = Slots()
-        # interrupt word, idle contexts, handler that was there before; counters of contexts without a function
+        # interrupt word, idle contexts, handler that was there before, bytes that idle contexts keep; counters of contexts without a function
         self._words = (ctypes.c_uint64 * 4)()
         self._counters = (ctypes.c_uint64 * 16)()
         self._table = (ctypes.c_uint64 * len(abi.TABLE))()
@@ -133,7 +133,7 @@ class Runtime:
         addresses |= {name: python_api(name) for name in ("Py_IncRef", "Py_DecRef", "PyErr_Clear", "PyEval_SaveThread", "PyEval_RestoreThread")}
         self._code = loader.load(_support({
             **addresses, **self.numpy, "table": self.table_address, "kernels": self.slots.address, "interrupt": at, "pool": at + 8,
-            "old_handler": at + 16, "counters": ctypes.addressof(self._counters), "threads": self._threads}))
+            "old_handler": at + 16, "idle": at + 24, "counters": ctypes.addressof(self._counters), "threads": self._threads}))
         for i, (name, _) in enumerate(abi.TABLE):
             if name in _OWN:
                 self._table[i] = self._code.address(name)

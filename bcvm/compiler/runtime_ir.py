@@ -7,7 +7,7 @@ from bcvm.compiler import abi, arena_ir, pool_ir, restride_ir
 def module(addresses: dict[str, int]) -> str:
     """addresses: malloc, free, madvise, Py_IncRef, Py_DecRef, PyErr_Clear, PyEval_SaveThread, PyEval_RestoreThread, PyArray_New, PyArray_SetBaseObject, array_type,
     memcpy, memset, syscall, pthread_create, pthread_detach, pthread_sigmask, table, kernels, interrupt, counters, pool (a word: head of the list of idle
-    contexts), threads (the thread pool's block, see pool_ir)."""
+    contexts), idle (a word: bytes of single buffers that they keep), threads (the thread pool's block, see pool_ir)."""
 
     def at(name: str) -> str:
         return f"inttoptr (i64 {addresses[name]} to ptr)"

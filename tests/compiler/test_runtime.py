@@ -8,13 +8,14 @@ import resource
 import signal
 import sys
 import time
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bcvm.compiler import abi, llvm, loader, probe
+from bcvm.compiler import abi, arena_ir, llvm, loader, probe
 from bcvm.compiler.runtime import runtime
 
 pytestmark = pytest.mark.skipif(bool(probe.layout().reason), reason=probe.layout().reason or "native")
@@ -93,6 +94,49 @@ def test_a_loop_reuses_its_buffers(ctx):
             seen.add(p)
             release(ctx, p)
         assert len(seen) == 1
+
+
+def test_an_idle_context_keeps_the_large_buffers_that_were_freed_last():
+    alloc, release = fn("alloc", U, U, U), fn("release", None, U, U)
+
+    def idle():
+        return probe.word(runtime().interrupt_address + 24)
+
+    def cached():
+        out, p = [], probe.word(c + 8 * arena_ir.CTX_CACHE)
+        while p:
+            out.append((p, probe.word(p - 24)))
+            p = probe.word(p - 48)
+        return out
+    for sizes in (30, 30), (20, 11, 2, 17, 5):
+        with runtime().context() as c:
+            limit = max(arena_ir.KEEP_LEAST, arena_ir.KEEP_IDLE - idle())
+            freed = [alloc(c, n << 20) for n in sizes]
+            for p in freed:
+                release(c, p)
+            before = cached()
+    expected, total = [], 0
+    for p, size in before:  # contexts that earlier tests left may keep some
+        if total + size <= limit:
+            expected.append((p, size))
+            total += size
+    assert cached() == expected and probe.word(c + 8 * arena_ir.CTX_CACHED) == total
+    assert len(expected) < len(before) and (limit < 60 << 20 or [p for p, _ in expected[:2]] == freed[:2:-1])
+
+
+def test_many_idle_contexts_keep_little_each():
+    alloc, release = fn("alloc", U, U, U), fn("release", None, U, U)
+    with ExitStack() as held:
+        contexts = [held.enter_context(runtime().context()) for _ in range(6)]
+        for c in contexts:
+            for p in [alloc(c, n << 20) for n in (7, 30, 7, 7)]:
+                release(c, p)
+    kept = [probe.word(c + 8 * arena_ir.CTX_CACHED) for c in contexts]
+    assert sum(kept) <= arena_ir.KEEP_IDLE + 6 * arena_ir.KEEP_LEAST and sum(k <= arena_ir.KEEP_LEAST for k in kept) >= 4
+    total = probe.word(runtime().interrupt_address + 24)
+    with runtime().context() as c:
+        assert probe.word(runtime().interrupt_address + 24) == total - probe.word(c + 8 * arena_ir.CTX_CACHED)
+    assert probe.word(runtime().interrupt_address + 24) == total >= sum(kept)
 
 
 def test_absurd_sizes_give_null(ctx):

@@ -1,6 +1,7 @@
 """The thread pool: the same results for any number of threads, through forks, contention, errors and the end of the process."""
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import bcvm
-from bcvm.compiler import probe
+from bcvm.compiler import abi, probe
 from bcvm.compiler.runtime import runtime
 from bcvm.compiler.target import available_threads
 
@@ -87,6 +88,38 @@ def test_long_work_runs_on_several_threads_and_short_work_does_not():
     f(large, large)
     assert runtime().parallel_runs() == before + 1
     assert runtime().workers() >= 1
+
+
+@pytest.mark.parametrize("threads", [2, 3, 5])
+@pytest.mark.parametrize("align", [1, 64])
+def test_ranges_cover_all_units_once(threads, align):
+    """Whoever claims them, the caller from the front and workers from the back; no range is empty, and only the last unit's may end between multiples."""
+    ranges: list[tuple[int, int, int]] = []
+
+    def kernel(ctx, operands, sizes, lo, hi):
+        ranges.append((lo, hi, threading.get_ident()))
+        time.sleep(0.0003)
+        return 0
+
+    made = ctypes.CFUNCTYPE(ctypes.c_int32, *(ctypes.c_void_p,) * 3, *(ctypes.c_int64,) * 2)(kernel)
+    rt, own = runtime(), threading.get_ident()
+    run = ctypes.PYFUNCTYPE(ctypes.c_int32, *(ctypes.c_uint64,) * 3, ctypes.c_int64, ctypes.c_int64)(rt.address("run_long"))
+    for total in (2, 3, 5, 64, 65, 1000, 4097):
+        for work in (60_000, 10_000_000):  # ns
+            ranges.clear()
+            with rt.context() as ctx:
+                words = (ctypes.c_uint64 * abi.CTX_WORDS).from_address(ctx)
+                words[abi.CTX_LONG], words[abi.CTX_PLAN] = ctypes.cast(made, ctypes.c_void_p).value, abi.split_plan(threads, align=align)
+                assert run(ctx, 0, 0, total, work) == 0
+            if ranges[0][:2] == (0, -1):  # alone
+                assert len(ranges) == 1
+                continue
+            claimed = sorted(r[:2] for r in ranges)
+            assert claimed[0][0] == 0 and claimed[-1][1] == total and all(a[1] == b[0] for a, b in zip(claimed, claimed[1:], strict=False))
+            assert all(lo < hi and lo % align == 0 for lo, hi in claimed)
+            front = [lo for lo, _, who in ranges if who == own]
+            assert front == sorted(front) and (not front or front[0] == 0)
+    assert len(ranges) > 1 or total <= align
 
 
 def test_threads_of_the_machine_are_the_affinity_mask():

@@ -28,6 +28,8 @@ from ..region import KernelSource
 from ..target import Target
 from . import attention_rows, attention_tiles
 from .attention_form import (
+    ASK,
+    ASKED,
     DIMS,
     FACTOR,
     FIRST,
@@ -191,22 +193,28 @@ class _Call:
             lanes.put(f, lanes.one(f, number.data), f.gep(d, 8 * (MASK + MASK_WORDS * i + MASK_NUMBER)))
 
     @contextmanager
-    def units(self) -> Iterator[tuple[Value, dict[int, str]]]:
-        """For each unit its first row, and the pointers to what it reads and writes, by their words of the state, where they have been stored."""
+    def units(self, ahead: bool) -> Iterator[dict[int, str]]:
+        """For each unit the pointers to what it reads and writes, by their words of the state, where they have been stored, and the number of its first row in FIRST.
+        ahead: the pointers are those of the next unit instead; the state has its own."""
         f = self.f
         moving = dict(zip((K, V, K_MORE, V_MORE), (self.k, self.v, *self.more), strict=False)) | self.by_row
-        with f.loop("%lo", self.hi) as unit:
-            block, batch = f.rem(unit.index, self.blocks), f.div(unit.index, self.blocks)
+        with f.loop(f.sub("%lo", int(ahead)), self.hi) as unit:
+            number = f.min(f.add(unit.index, 1), f.sub(self.hi, 1)) if ahead else unit.index
+            block, batch = f.rem(number, self.blocks), f.div(number, self.blocks)
             first = f.mul(block, self.lanes.queries)
             pointers = {word: f.gep(o.data, f.mul(first, o.row)) if word in self.by_row else o.data for word, o in moving.items()}
             for i in reversed(range(len(self.sizes))):
                 index = f.rem(batch, self.sizes[i])
                 batch = f.div(batch, self.sizes[i])
                 pointers = {word: f.gep(p, f.mul(index, moving[word].batch[i])) for word, p in pointers.items()}
+            if ahead:
+                with f.when(f.cmp("sge", unit.index, "%lo")):
+                    yield pointers
             for word, p in pointers.items():
                 f.store("ptr", p, f.gep(self.state, 8 * word))
             f.set_word(self.state, FIRST, first)
-            yield first, pointers
+            if not ahead:
+                yield pointers
 
     @property
     def by_row(self) -> dict[int, _Operand]:
@@ -222,17 +230,37 @@ def _any_rows(f: Function, lanes: Lanes, call: _Call) -> None:
     by_rows, by_tiles = (part.scratch(f, lanes, call.masks, call.dims, call.keys, call.width) for part in (attention_rows, attention_tiles))
     scratch, _ = call.take_scratch({word: f.select(alone, size, f.max(size, by_tiles[word])) for word, size in by_rows.items()})
     call.set_state()
-    with call.units() as (first, pointers):
+    attention_tiles.begin_asking(f, d, call.dims)
+    listed = f.load("ptr", f.gep(d, 8 * ASKED))
+    with call.units(ahead=True) as following:
+        f.store("ptr", listed, f.gep(d, 8 * ASK))
+        f.store("ptr", listed, f.gep(d, 8 * ASKED))
+        own_pointers = {word: f.load("ptr", f.gep(d, 8 * word)) for word in (*call.by_row, K)}
+        first = f.word(d, FIRST)
+
+        def ask(pointer: str, row: Value, column: Value, rows: Value, length: Value, condition: str = "") -> None:
+            """For what lies in rows."""
+            wanted = f.cmp("eq", column, lanes.item)
+            rows = f.select(f.both(wanted, condition) if condition else wanted, rows, 0)
+            f.call("void", "ask", ("ptr", d), ("ptr", pointer), ("i64", row), ("i64", rows), ("i64", f.mul(length, lanes.item)))
+
         own = f.min(lanes.queries, f.sub(call.rows, first))
         over = f.rem(own, lanes.count)
         rest = f.select(f.both(narrow, f.cmp("sle", over, few(lanes))), over, 0)
         tiled = f.sub(own, rest)
         f.set_word(d, ROWS, tiled)
         with f.when(f.cmp("ne", tiled, 0)):
+            q, k, v, out = call.q, call.k, call.v, call.out
+            other = f(f"icmp ne ptr {following[K]}, {own_pointers[K]}")
+            ask(own_pointers[OUT], out.row, out.column, lanes.queries, call.width)
+            ask(following[Q], q.row, q.column, lanes.queries, call.dims)
+            many_k, many_v = call.splits or (call.keys, call.keys)
+            ask(following[K], k.column, k.row, many_k, call.dims, other)
+            ask(following[V], v.row, v.column, many_v, call.width, other)
             f.call("void", "by_tiles", ("ptr", d))
         with f.when(f.cmp("ne", rest, 0)):
             for word, o in call.by_row.items():
-                f.store("ptr", f.gep(pointers[word], f.mul(tiled, o.row)), f.gep(d, 8 * word))
+                f.store("ptr", f.gep(own_pointers[word], f.mul(tiled, o.row)), f.gep(d, 8 * word))
             f.set_word(d, FIRST, f.add(first, tiled))
             f.set_word(d, ROWS, rest)
             f.call("void", "by_rows", ("ptr", d))
@@ -266,7 +294,7 @@ def _single(f: Function, lanes: Lanes, call: _Call) -> None:
     def copy(to: str, to_row: Value, to_column: Value, source: str, row: Value, column: Value, rows: Value, columns: Value) -> None:
         f.call("void", "copy", ("ptr", to), ("i64", to_row), ("i64", to_column), ("ptr", source), ("i64", row), ("i64", column), ("i64", rows), ("i64", columns))
 
-    with call.units() as (_, pointers):
+    with call.units(ahead=False) as pointers:
         with f.when(f.invert(narrow)):
             copy(q_copy, 0, item, pointers[Q], 0, call.q.column, 1, call.dims)
             copies: list[tuple[int, str, Value, Value, Value, Value, Value]] = [

@@ -13,9 +13,9 @@ from .vector import literal
 
 # Words of the state that the parts get: pointers to and strides of what the unit reads and writes; a factor for q; the unit's rows, and the number of the first;
 # keys, dims of a key and of a value; scratch; keys and values in two parts: how many are in the first, and the second part; then MASK_WORDS for each mask. A number is
-# kept as its bits.
+# kept as its bits. ASK..: what memory is asked for ahead, see attention_tiles.
 (Q, Q_ROW, Q_COLUMN, K, K_DIM, K_KEY, V, V_KEY, V_DIM, OUT, OUT_ROW, OUT_COLUMN, FACTOR, ROWS, FIRST, KEYS, DIMS, WIDTH, TURNED, STRIP, MASKED, SUMS,
- K_SPLIT, K_MORE, K_MORE_DIM, K_MORE_KEY, V_SPLIT, V_MORE, V_MORE_KEY, V_MORE_DIM, MASK) = range(31)
+ K_SPLIT, K_MORE, K_MORE_DIM, K_MORE_KEY, V_SPLIT, V_MORE, V_MORE_KEY, V_MORE_DIM, ASK, ASKED, ASK_FULL, ASK_ROWS, MASK) = range(35)
 MASK_ROW, MASK_COLUMN, MASK_NUMBER, MASK_WORDS = 1, 2, 3, 4
 
 # exp(x) on |x| <= ln(2) / 2, highest power first: a minimax fit; the series.
@@ -145,14 +145,25 @@ class Lanes:
         return self.select(f, self.compare(f, "oeq", largest, self.constant(-math.inf)), "zeroinitializer", largest)
 
     def transpose(self, f: Function, v: list[str]) -> list[str]:
-        """As many vectors as a vector has lanes: at distance s = 1, 2, ... the two off-diagonal s x s blocks change places."""
-        n = self.count
-        s = 1
-        while s < n:
-            low = [n + i - s if i & s else i for i in range(n)]
-            high = [n + i if i & s else i + s for i in range(n)]
-            v = [f.shuffle(self.element, n, v[i & ~s], v[i | s], high if i & s else low) for i in range(n)]
-            s *= 2
+        """As many vectors as a vector has lanes, by shuffles that are one instruction each: elements change places inside 16 bytes, then these blocks."""
+        n, inside = self.count, 16 // self.item
+
+        def pairs(v: list[str], apart: int, low: Sequence[int], high: Sequence[int]) -> list[str]:
+            """Each vector and the one so far behind it become two: by `low`, and at its place by `high`."""
+            return [f.shuffle(self.element, n, v[i & ~apart], v[i | apart], high if i & apart else low) for i in range(n)]
+
+        size = 1
+        while size < inside:
+            low = [b + x + e for b in range(0, n, inside) for x in range(0, inside // 2, size) for second in (0, n) for e in range(second, second + size)]
+            v = pairs(v, size, low, [x + inside // 2 for x in low])
+            size *= 2
+        # The unpacking instructions leave columns in bit-reversed order inside a block.
+        order = [i & ~(inside - 1) | int(f"{i & (inside - 1):0{inside.bit_length() - 1}b}"[::-1] or "0", 2) for i in range(n)]
+        v = [v[i] for i in order]
+        while size < n:
+            low = [second + b + e for second in (0, n) for b in range(0, n, 2 * inside) for e in range(inside)]
+            v = pairs(v, size, low, [x + inside for x in low])
+            size *= 2
         return v
 
 

@@ -1,10 +1,19 @@
-"""Attention by tiles: queries in the lanes of two vectors, the scores of a strip of keys as [key][query]."""
+"""Attention by tiles: queries in the lanes of two vectors, the scores of a strip of keys as [key][query].
+
+Meanwhile memory is asked for that is needed soon: where the unit's results go, and the next unit's queries, keys and values. They are listed as columns of lines of the
+cache; each tile takes a column, and asks for a line in each of its turns. All at once they would keep the processor waiting.
+"""
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from .attention_form import (
+    ASK,
+    ASK_FULL,
+    ASK_ROWS,
+    ASKED,
     DIMS,
     FACTOR,
     FIRST,
@@ -36,19 +45,25 @@ from .builder import Function, Module, Value
 
 STRIP = 512     # keys whose scores are kept at once
 SUMMED = 32     # weights whose sum is one term of a longer one: fewer roundings
-DEPTH = 64      # keys whose values are added at once: they stay in the first cache, and their sum is one term
+LINE = 64       # bytes of a line of the caches
+ASKS = 96       # columns that can be listed
+DEPTH = 128     # keys whose values are added at once: they stay in the nearer caches, and their sum is one term
 
 
 def define_tiles(module: Module, lanes: Lanes, masks: Sequence[str], joined: bool) -> None:
     """Defines by_tiles(d): all rows of the state's unit. joined: keys and values come in two parts."""
+    _define_ask(module)
     for vectors in (1, 2):
         for rows in _heights(lanes):
             _define_tile(module, lanes, rows, vectors)
         _define_block(module, lanes, vectors)
         _define_weigh(module, lanes, vectors, masks)
     _define_turn(module, lanes, "turn", False)
-    if {"keep", "drop"} & set(masks):
-        _define_turn(module, lanes, "turn_bool", True)
+    for name, kinds in (("", {"add"}), ("_bool", {"keep", "drop"})):
+        if kinds & set(masks):
+            _define_repeat(module, lanes, "repeat" + name, bool(name))
+            if name:
+                _define_turn(module, lanes, "turn" + name, True)
     _define_by_tiles(module, lanes, masks, joined)
 
 
@@ -56,21 +71,48 @@ def _heights(lanes: Lanes) -> tuple[int, ...]:
     return (12, 4, 2, 1) if lanes.target.registers >= 32 else (6, 4, 2, 1)
 
 
+def begin_asking(f: Function, d: str, dims: Value) -> None:
+    """Sets the state's words, without columns yet."""
+    table = f(f"alloca [{ASKS + 1} x [2 x i64]], align 64")  # one more than is used
+    f.store("ptr", table, f.gep(d, 8 * ASKED))
+    f.store("ptr", f.gep(table, 16 * ASKS), f.gep(d, 8 * ASK_FULL))
+    f.set_word(d, ASK_ROWS, f.max(f.min(dims, DEPTH), 1))
+
+
+def _define_ask(module: Module) -> None:
+    """ask(d, from, row, rows, bytes): lists the columns of so many bytes of so many rows, which lie `row` bytes apart."""
+    f = Function(module, "ask", [("ptr", "d"), ("ptr", "from"), ("i64", "row"), ("i64", "rows"), ("i64", "bytes")])
+    full = f.load("ptr", f.gep("%d", 8 * ASK_FULL))
+    with f.loop(0, "%rows", f.word("%d", ASK_ROWS), carried=[("ptr", f.load("ptr", f.gep("%d", 8 * ASKED)))]) as r:
+        start = f.gep("%from", f.mul("%row", r.index))
+        with f.loop(0, "%bytes", LINE, carried=[("ptr", r.carried[0])]) as b:
+            place = b.carried[0]
+            f.store("ptr", f.gep(start, b.index), place)
+            f.store("i64", "%row", f.gep(place, 8))
+            b.next = [f.select(f(f"icmp ult ptr {place}, {full}"), f.gep(place, 16), full, "ptr")]
+        r.next = [b.carried[0]]
+    f.store("ptr", r.carried[0], f.gep("%d", 8 * ASKED))
+    f.ret()
+    f.end()
+
+
 def _define_tile(module: Module, lanes: Lanes, rows: int, vectors: int) -> None:
     """c[i] = first[i] + sum over k of a[i, k] * b[k] for `rows` rows of c; rows of b and c are `width` bytes apart."""
-    f = Function(module, f"tile{rows}_{vectors}", [*((("ptr", n)) for n in ("a", "b", "c", "first")), *(("i64", n) for n in ("first_row", "a_row", "a_column", "depth"))])
+    names = [*(("ptr", n) for n in ("a", "b", "c", "first", "ask")), *(("i64", n) for n in ("first_row", "a_row", "a_column", "depth", "ask_row"))]
+    f = Function(module, f"tile{rows}_{vectors}", names)
     size = lanes.target.vector_bytes
     steps: list[Value] = [f.mul("%a_row", i) for i in range(min(rows, 4))]
     starts = [f.gep("%a", f.mul("%a_row", i)) for i in range(0, rows, 4)]
-    with f.loop(0, "%depth", carried=[("ptr", "%b"), *(("ptr", p) for p in starts), *((lanes.vector, "zeroinitializer"),) * (rows * vectors)]) as k:
-        b, pointers, sums = k.carried[0], k.carried[1:1 + len(starts)], k.carried[1 + len(starts):]
+    with f.loop(0, "%depth", carried=[("ptr", "%b"), ("ptr", "%ask"), *(("ptr", p) for p in starts), *((lanes.vector, "zeroinitializer"),) * (rows * vectors)]) as k:
+        b, ask, pointers, sums = *k.carried[:2], k.carried[2:2 + len(starts)], k.carried[2 + len(starts):]
+        f.intrinsic("llvm.prefetch.p0", "void", ("ptr", ask), ("i32", 0), ("i32", 3), ("i32", 1))
         columns = [lanes.load(f, f.gep(b, v * size)) for v in range(vectors)]
         out = []
         for i in range(rows):
             one = lanes.splat(f, lanes.one(f, f.gep(pointers[i // 4], steps[i % 4])))
             out += [lanes.multiply_add(f, one, columns[v], sums[i * vectors + v]) for v in range(vectors)]
-        k.next = [f.gep(b, lanes.width), *(f.gep(p, "%a_column") for p in pointers), *out]
-    for n, s in enumerate(k.carried[1 + len(starts):]):
+        k.next = [f.gep(b, lanes.width), f.gep(ask, "%ask_row"), *(f.gep(p, "%a_column") for p in pointers), *out]
+    for n, s in enumerate(k.carried[2 + len(starts):]):
         v = n % vectors * size
         before = lanes.load(f, f.gep(f.gep("%first", f.mul("%first_row", n // vectors)), v))
         lanes.store(f, lanes.op(f, "fadd", before, s), f.gep("%c", n // vectors * lanes.width + v))
@@ -78,7 +120,7 @@ def _define_tile(module: Module, lanes: Lanes, rows: int, vectors: int) -> None:
     f.end()
 
 
-_BLOCK = (("ptr", "a"), ("ptr", "b"), ("ptr", "c"), ("ptr", "first"), ("i64", "first_row"), ("i64", "a_row"), ("i64", "a_column"), ("i64", "depth"), ("i64", "rows"))
+_BLOCK = (("ptr", "a"), ("ptr", "b"), ("ptr", "c"), ("ptr", "first"), ("i64", "first_row"), ("i64", "a_row"), ("i64", "a_column"), ("i64", "depth"), ("i64", "rows"), ("ptr", "d"))
 
 
 def _define_block(module: Module, lanes: Lanes, vectors: int) -> None:
@@ -92,12 +134,17 @@ def _define_block(module: Module, lanes: Lanes, vectors: int) -> None:
             step = f.select(f.cmp("sge", left, h), h, step)
         i.step = step
         a, c, first = f.gep("%a", f.mul("%a_row", i.index)), f.gep("%c", f.mul(i.index, lanes.width)), f.gep("%first", f.mul("%first_row", i.index))
+        listed = f.load("ptr", f.gep("%d", 8 * ASK))
+        more = f(f"icmp ult ptr {listed}, {f.load('ptr', f.gep('%d', 8 * ASKED))}")
+        ask = f.select(more, f.load("ptr", listed), c, "ptr"), f.select(more, f.word(listed, 1), 0)
+        f.store("ptr", f.gep(listed, f.select(more, 16, 0)), f.gep("%d", 8 * ASK))
         done, none = f.fresh(), f.fresh()
         labels = {h: f.fresh() for h in heights}
         f.emit(f"switch i64 {step}, label %{none} [ {' '.join(f'i64 {h}, label %{label}' for h, label in labels.items())} ]")
         for h, label in labels.items():
             f.label(label)
-            f.call("void", f"tile{h}_{vectors}", ("ptr", a), ("ptr", "%b"), ("ptr", c), ("ptr", first), *(("i64", f"%{n}") for _, n in _BLOCK[4:8]))
+            f.call("void", f"tile{h}_{vectors}", ("ptr", a), ("ptr", "%b"), ("ptr", c), ("ptr", first), ("ptr", ask[0]),
+                   *(("i64", f"%{n}") for _, n in _BLOCK[4:8]), ("i64", ask[1]))
             f.br(done)
         f.label(none)
         f.br(done)
@@ -113,7 +160,8 @@ _TURN = (("ptr", "to"), ("i64", "to_row"), ("i64", "to_column"), ("ptr", "from")
 def _define_turn(module: Module, lanes: Lanes, name: str, truth: bool) -> None:
     """name(to, to_row, to_column, from, row, column, count, rows, filled, factors, step): `count` columns of `rows` rows become rows of `filled` elements.
 
-    What would lie behind the last row is that row again. Row c is multiplied by the factor at c * step. truth: bools become 0 or 1 bits instead."""
+    What would lie behind the last row is that row again. Column c is multiplied by the factor at c * step, for which a whole vector may be read. truth: bools become 0 or 1
+    bits instead."""
     f = Function(module, name, _TURN)
     n, size = lanes.count, 1 if truth else lanes.item
     last, final = f.sub("%rows", 1), f.sub("%count", 1)
@@ -133,12 +181,11 @@ def _define_turn(module: Module, lanes: Lanes, name: str, truth: bool) -> None:
                 v = [f(f"bitcast {lanes.integers} {x} to {lanes.vector}") for x in loaded]
             else:
                 inside = lanes.below(f, f.sub("%count", c.index)) if masked else ""
-                v = [lanes.load(f, f.gep(p, at), inside) for p in lines]
+                factors = lanes.load(f, f.gep("%factors", f.mul(c.index, "%step")))
+                v = [lanes.op(f, "fmul", lanes.load(f, f.gep(p, at), inside), factors) for p in lines]
             filled = lanes.below(f, left) if masked else ""
             for i, x in reversed(list(enumerate(lanes.transpose(f, v)))):  # rows behind the last one are overwritten by it
                 number = f.min(f.add(c.index, i), final)
-                if not truth:
-                    x = lanes.op(f, "fmul", x, lanes.splat(f, lanes.one(f, f.gep("%factors", f.mul(number, "%step")))))
                 lanes.store(f, x, f.gep(to, f.mul(number, "%to_row")), filled)
         with f.loop(dense, "%count") as c, f.loop(0, f.min(left, n)) as r:
             source = f.gep(f.gep("%from", f.mul(f.min(f.add(group.index, r.index), last), "%row")), f.mul(c.index, "%column"))
@@ -147,6 +194,19 @@ def _define_turn(module: Module, lanes: Lanes, name: str, truth: bool) -> None:
             else:
                 value = f(f"fmul {lanes.element} {lanes.one(f, source)}, {lanes.one(f, f.gep('%factors', f.mul(c.index, '%step')))}")
             lanes.put(f, value, f.gep(f.gep(to, f.mul(c.index, "%to_row")), f.mul(r.index, "%to_column")))
+    f.ret()
+    f.end()
+
+
+def _define_repeat(module: Module, lanes: Lanes, name: str, truth: bool) -> None:
+    """name(to, from, column, count): what `turn` makes of rows that are all the same one, for all queries."""
+    f = Function(module, name, [("ptr", "to"), ("ptr", "from"), ("i64", "column"), ("i64", "count")])
+    with f.loop(0, "%count", carried=[("ptr", "%to"), ("ptr", "%from")]) as c:
+        to, source = c.carried
+        value = lanes.splat(f, lanes.truth(f, source) if truth else lanes.one(f, source))
+        for v in range(2):
+            lanes.store(f, value, f.gep(to, v * lanes.target.vector_bytes))
+        c.next = [f.gep(to, lanes.width), f.gep(source, "%column")]
     f.ret()
     f.end()
 
@@ -224,20 +284,20 @@ def _define_by_tiles(module: Module, lanes: Lanes, masks: Sequence[str], joined:
     size = lanes.target.vector_bytes
     stats = f(f"alloca [{4 * lanes.width} x i8], align 64")
     start = f.gep(stats, 3 * lanes.width)
-    one = ""
-    if "add" in masks or "keep" in masks or "drop" in masks:
-        one = f(f"alloca {lanes.element}")
-        lanes.put(f, lanes.number(1), one)
+    scales = f(f"alloca [{lanes.width} x i8], align 64")  # a vector of the factor, one of ones
+    ones = f.gep(scales, size)
     q, turned, strip, sums = (f.load("ptr", f.gep("%d", 8 * w)) for w in (Q, TURNED, SCORES, SUMS))
     rows, keys, dims, width = (f.word("%d", w) for w in (ROWS, KEYS, DIMS, WIDTH))
     factor = lanes.number_at(f, FACTOR)
+    lanes.store(f, lanes.splat(f, factor), scales)
+    lanes.store(f, lanes.constant(1), ones)
     wide = f.cmp("sgt", rows, lanes.count)
 
     def turn(name: str, *arguments: Value) -> None:
         f.call("void", name, *((t, v) for (t, _), v in zip(_TURN, arguments, strict=True)))
 
     filled = f.select(wide, lanes.queries, lanes.count)
-    turn("turn", turned, lanes.width, lanes.item, q, f.word("%d", Q_ROW), f.word("%d", Q_COLUMN), dims, rows, filled, f.gep("%d", 8 * FACTOR), 0)
+    turn("turn", turned, lanes.width, lanes.item, q, f.word("%d", Q_ROW), f.word("%d", Q_COLUMN), dims, rows, filled, scales, 0)
     nothing = lanes.splat(f, f(f"fmul {lanes.element} {factor}, 0.0"))  # NaN where the scale is no number, or infinite
     for v in range(2):
         for number, value in ((0, lanes.constant(-math.inf)), (1, "zeroinitializer"), (3, nothing)):
@@ -259,7 +319,7 @@ def _define_by_tiles(module: Module, lanes: Lanes, masks: Sequence[str], joined:
             lanes.store(f, first, f.gep(place, v * size))
 
     def block(a: str, b: str, c: str, first: str, first_row: Value, a_row: str, a_column: str, depth: Value, count: Value) -> None:
-        arguments = [(t, v) for (t, _), v in zip(_BLOCK, (a, b, c, first, first_row, a_row, a_column, depth, count), strict=True)]
+        arguments = [(t, v) for (t, _), v in zip(_BLOCK, (a, b, c, first, first_row, a_row, a_column, depth, count, "%d"), strict=True)]
         f.choose(wide, lambda: f.call("void", "block2", *arguments), lambda: f.call("void", "block1", *arguments))
 
     with f.loop(0, read, STRIP) as s:
@@ -272,7 +332,10 @@ def _define_by_tiles(module: Module, lanes: Lanes, masks: Sequence[str], joined:
                 row, column = f.word("%d", word + MASK_ROW), f.word("%d", word + MASK_COLUMN)
                 source = f.gep(f.load("ptr", f.gep("%d", 8 * word)), f.mul(s.index, column))
                 to = f.gep(f.load("ptr", f.gep("%d", 8 * MASKED)), i * STRIP * lanes.width)
-                turn("turn" if kind == "add" else "turn_bool", to, lanes.width, lanes.item, source, row, column, count, rows, filled, one, 0)
+                name = "" if kind == "add" else "_bool"
+                f.choose(f.cmp("eq", row, 0),
+                         partial(f.call, "void", "repeat" + name, ("ptr", to), ("ptr", source), ("i64", column), ("i64", count)),
+                         partial(turn, "turn" + name, to, lanes.width, lanes.item, source, row, column, count, rows, filled, ones, 0))
         arguments: list[tuple[str, Value]] = [("ptr", "%d"), ("ptr", stats), ("i64", s.index), ("i64", count)]
         f.choose(wide, lambda: f.call("void", "weigh2", *arguments), lambda: f.call("void", "weigh1", *arguments))
         with f.when(f.cmp("sgt", s.index, 0)):
