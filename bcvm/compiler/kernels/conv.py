@@ -1,7 +1,7 @@
 """Two-dimensional convolution (cross-correlation) on any strides, one kernel for all sizes; no im2col.
 
 Operands x[B, C, H, W], w[O, C / groups, KH, KW], bias (if any; rank 4 with the byte stride at dim 1, the others 0), out[B, O, OH, OW];
-sizes = [B, C, H, W, O, KH, KW, OH, OW]. Units: see `units`.
+sizes = [B, C, H, W, O, KH, KW, OH, OW, epilogue (see abi), or 0]. Units: see `units`.
 
 A block of output pixels is a matrix product, whose sums run over k = (channel, kh, kw); the micro-kernels read it through tables of offsets. There are
 two ways:
@@ -26,6 +26,7 @@ from .conv_tiles import (
     COLUMNS,
     DEPTH,
     DESC_WORDS,
+    EPILOGUE,
     FETCH,
     FETCH_TILE,
     FETCH_TILES,
@@ -38,6 +39,7 @@ from .conv_tiles import (
     ConvAttrs,
     Form,
     define_pack,
+    define_settle,
     define_strip,
     define_turn,
     pad_before,
@@ -75,6 +77,7 @@ def define(module: Module, form: Form, name: str, attrs: ConvAttrs, has_bias: bo
     define_strip(module, form)
     define_turn(module, form)
     define_pack(module, form)
+    define_settle(module)
     _define_pad_row(module, form)
     _define_image(module, form)
     _define_weights(module, form)
@@ -256,7 +259,7 @@ class _Kernel:
     def write(self) -> None:
         f, form, attrs, item = self.f, self.form, self.attrs, self.form.item
         (sh, sw), (dh, dw), groups, lanes = attrs.stride, attrs.dilation, attrs.groups, form.lanes
-        batch, channels, height, width, outputs, kh, kw, oh, ow = (f.word("%sizes", i) for i in range(9))
+        batch, channels, height, width, outputs, kh, kw, oh, ow, self.epilogue = (f.word("%sizes", i) for i in range(EPILOGUE + 1))
         self.height, self.width, self.oh, self.ow = height, width, oh, ow
         self.input_bytes = f.mul(f.mul(f.mul(batch, channels), f.mul(height, width)), item)
         pointers = [f.load("ptr", f.gep("%operands", 40 * i)) for i in range(4 if self.has_bias else 3)]
@@ -368,10 +371,18 @@ class _Kernel:
         self.steps_at = steps_at
         self._write_ahead()
         self.x = x
+        self.code = f.words(1)
+        f.set_word(self.code, 0, DONE)
         self._ranges(all_lines, lines)
         f.release("%ctx", scratch)
-        f.ret(f"i32 {DONE}")
+        f.ret(f"i32 {f.load('i32', self.code)}")
         f.end()
+
+    def _settle(self, image: Value, output: Value, row: Value, column: Value, outputs: Value, rows: Value, columns: Value) -> None:
+        """A block of the result is done."""
+        f = self.f
+        code = f.call("i32", "settle", ("ptr", "%ctx"), *(("i64", v) for v in (self.epilogue, image, f.add(self.first_output, output), row, column, 1, outputs, rows, columns)))
+        f.store("i32", f(f"or i32 {code}, {f.load('i32', self.code)}"), self.code)
 
     def _write_ahead(self) -> None:
         """The third column of the steps: while the weights of a depth are in use, their rows of the next depth are fetched, a line a step."""
@@ -495,6 +506,7 @@ class _Kernel:
                     f.call("void", "strip", ("ptr", self.a), ("ptr", weights), ("ptr", f.gep(r.carried[0], at)), ("ptr", f.gep(r.carried[1], at)),
                            ("ptr", bias), ("i64", f.sub(last, first)), ("i64", wide), ("ptr", self.d))
                 r.next = [f.gep(r.carried[0], f.mul(self.row, sh)), f.gep(r.carried[1], self.outs[2])]
+            self._settle(image, first, row, column, f.sub(last, first), rows, columns)
             s.next = [str(f.add(line, f.add(f.mul(f.sub(rows, 1), sh), f.add(self.reach_h, 1))))]
 
     def _by_outputs(self, start: Value, end: Value, pixels: Value, first: Value, last: Value) -> None:
@@ -535,4 +547,5 @@ class _Kernel:
                 to = f.gep(self.to, f.add(f.add(f.mul(image, self.outs[0]), f.mul(o.index, self.outs[1])), place))
                 f.call("void", "finish", ("ptr", to), *(("i64", n) for n in self.outs[1:]), ("ptr", s.carried[0]), ("i64", self.panel), ("i64", rows),
                        ("i64", columns), ("i64", outputs), ("ptr", bias))
+                self._settle(image, o.index, row, column, outputs, rows, columns)
                 s.next = [f.gep(s.carried[0], f.mul(f.mul(rows, columns), self.panel))]

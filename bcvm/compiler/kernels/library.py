@@ -61,12 +61,13 @@ class Stride:
 @dataclass(frozen=True)
 class LibraryCall:
     """kernel: what to compile. strides: for each operand, the result last, one entry per dim of the kernel (all have the same number of them).
-    sizes: the words of the sizes array. units: (size, block) factors."""
+    sizes: the words of the sizes array. units: (size, block) factors. finishes: the last of the sizes may be the address of an epilogue (see abi)."""
 
     kernel: KernelSource
     strides: tuple[tuple[Stride | None, ...], ...]
     sizes: tuple[int | Size | Stride, ...]
     units: tuple[tuple[int | Size, int], ...]
+    finishes: bool = False
 
 
 Attrs = Mapping[str, Any]
@@ -145,10 +146,10 @@ def _convolution(name: str, dtypes: tuple[str, ...], ranks: tuple[int, ...]) -> 
 def _conv2d(dtypes: tuple[str, ...], ranks: tuple[int, ...], attrs: Attrs, target: Target) -> LibraryCall:
     dtype, out, strides = _convolution("conv2d", dtypes, ranks)
     found = _conv_attrs("conv2d", attrs)
-    sizes = (*(Size(0, i) for i in range(4)), Size(1, 0), Size(1, 2), Size(1, 3), Size(out, 2), Size(out, 3))
+    sizes = (*(Size(0, i) for i in range(4)), Size(1, 0), Size(1, 2), Size(1, 3), Size(out, 2), Size(out, 3), 0)
     blocks: tuple[int | Size, int] = (found.groups, 1) if found.groups > 1 else (Size(1, 0), conv.OUTPUTS)
     return LibraryCall(conv.generate(dtype, found, out == 3, target), strides, sizes,
-                       (blocks, (Size(0, 0), 1), (Size(out, 2), conv.ROWS), (Size(out, 3), conv.COLUMNS)))
+                       (blocks, (Size(0, 0), 1), (Size(out, 2), conv.ROWS), (Size(out, 3), conv.COLUMNS)), True)
 
 
 def _conv_transpose2d(dtypes: tuple[str, ...], ranks: tuple[int, ...], attrs: Attrs, target: Target) -> LibraryCall:
