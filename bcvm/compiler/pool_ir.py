@@ -1,4 +1,4 @@
-"""LLVM IR of the thread pool: workers made with pthread_create, work claimed by an atomic counter, waiting by spinning and then by a futex.
+"""LLVM IR of the thread pool: workers made with pthread_create, work claimed from an atomic counter, waiting by spinning and then by a futex.
 
 One caller owns the pool at a time; whoever finds it taken runs alone. An epoch counts openings and closings of jobs and is odd while one is open. It shares a
 word with the number of workers inside, so that joining is one compare-and-swap: a worker that comes late finds the job closed and is not waited for.
@@ -14,10 +14,12 @@ from bcvm.compiler import abi
 BLOCK_BYTES = 4096
 STATE, NEXT, CODE, OWNER, SLEEPERS = 0, 128, 256, 384, 512
 WORKERS, WANTED, JOBS, LAST = 640, 648, 656, 664            # threads that run; threads of a call, its own included; jobs so far; when the last long kernel ended
-KERNEL, OPERANDS, SIZES, TOTAL, PIECE, RANK, COUNT, LIMIT = range(768, 768 + 64, 8)  # RANK: 0, or ranges of a row are claimed; LIMIT: most workers
+# PIECE: the least that is claimed; SHARES: into how many what is left is divided; RANK: 0, or ranges of a row are claimed; LIMIT: most workers
+KERNEL, OPERANDS, SIZES, TOTAL, PIECE, RANK, COUNT, LIMIT, SHARES = range(768, 768 + 72, 8)
 
 TILE_NS = 5_000     # predicted work that a claim is worth
-CLAIMS = 8          # claims per thread
+CLAIMS = 16         # least claims: so many per thread
+SHARE = 2           # a claim is what is left, divided by threads and this: large ones first, for kernels prepare something for each, small ones to end together
 FEW_ROWS = 8        # rows per thread: with fewer, rows are cut
 LINE = 64           # elements: a cut row's pieces share no cache line
 SPINS = 8000        # pauses before a worker sleeps: about 100 us
@@ -45,7 +47,7 @@ declare i64 @llvm.smin.i64(i64, i64)
 ; Does what is left of the open job, piece by piece.
 define internal void @pool_take(ptr %ctx) {{
 entry:
-{fields(("kernel", KERNEL), ("operands", OPERANDS), ("sizes", SIZES), ("total", TOTAL), ("piece", PIECE), ("rank", RANK), ("count", COUNT))}
+{fields(("kernel", KERNEL), ("operands", OPERANDS), ("sizes", SIZES), ("total", TOTAL), ("piece", PIECE), ("rank", RANK), ("count", COUNT), ("shares", SHARES))}
   %row = icmp ne i64 %rank, 0
   %each = add i64 %rank, 1
   %words = mul i64 %each, %count
@@ -56,13 +58,24 @@ entry:
   %size_bytes = mul i64 %rank, 8
   br label %claim
 claim:
-  %t = atomicrmw add ptr {field(NEXT)}, i64 1 monotonic
-  %lo = mul i64 %t, %piece
-  %end = icmp sge i64 %lo, %total
+  %now = load atomic i64, ptr {field(NEXT)} monotonic, align 8
+  br label %try
+try:
+  %lo = phi i64 [ %now, %claim ], [ %seen, %range ]
+  %left = sub i64 %total, %lo
+  %end = icmp sle i64 %left, 0
   br i1 %end, label %out, label %range
 range:
-  %hi0 = add i64 %lo, %piece
+  %pieces = udiv i64 %left, %shares
+  %many = call i64 @llvm.smax.i64(i64 %pieces, i64 1)
+  %taken = mul i64 %many, %piece
+  %hi0 = add i64 %lo, %taken
   %hi = call i64 @llvm.smin.i64(i64 %hi0, i64 %total)
+  %pair = cmpxchg ptr {field(NEXT)}, i64 %lo, i64 %hi monotonic monotonic
+  %seen = extractvalue {{ i64, i1 }} %pair, 0
+  %mine = extractvalue {{ i64, i1 }} %pair, 1
+  br i1 %mine, label %do, label %try
+do:
   br i1 %row, label %cut, label %whole
 whole:
   %c1 = call i32 %kernel(ptr %ctx, ptr %operands, ptr %sizes, i64 %lo, i64 %hi)
@@ -273,6 +286,9 @@ open:
   store ptr %sizes, ptr {field(SIZES)}
   store i64 %total, ptr {field(TOTAL)}
   store i64 %piece, ptr {field(PIECE)}
+  %parts = mul i64 %threads, {SHARE}
+  %shares = mul i64 %parts, %piece
+  store i64 %shares, ptr {field(SHARES)}
   store i64 %mode, ptr {field(RANK)}
   store i64 %count, ptr {field(COUNT)}
   store atomic i64 %limit, ptr {field(LIMIT)} monotonic, align 8
