@@ -14,8 +14,9 @@ from bcvm.compiler import abi
 BLOCK_BYTES = 4096
 STATE, NEXT, CODE, OWNER, SLEEPERS = 0, 128, 256, 384, 512
 WORKERS, WANTED, JOBS, LAST = 640, 648, 656, 664            # threads that run; threads of a call, its own included; jobs so far; when the last long kernel ended
-# PIECE: the least that is claimed; SHARES: into how many what is left is divided; RANK: 0, or ranges of a row are claimed; LIMIT: most workers
-KERNEL, OPERANDS, SIZES, TOTAL, PIECE, RANK, COUNT, LIMIT, SHARES = range(768, 768 + 72, 8)
+# NEXT: pieces claimed from the front, and, in the upper half, from the back; PIECE: units of a piece, PIECES: how many there are; SHARES: a claim is so large a
+# part of what is left; RANK: 0, or ranges of a row are claimed; LIMIT: most workers
+KERNEL, OPERANDS, SIZES, TOTAL, PIECE, PIECES, RANK, COUNT, LIMIT, SHARES = range(768, 768 + 80, 8)
 
 TILE_NS = 5_000     # predicted work that a claim is worth
 CLAIMS = 16         # least claims: so many per thread
@@ -44,10 +45,10 @@ declare i64 @llvm.readcyclecounter()
 declare i64 @llvm.smax.i64(i64, i64)
 declare i64 @llvm.smin.i64(i64, i64)
 
-; Does what is left of the open job, piece by piece.
-define internal void @pool_take(ptr %ctx) {{
+; Does what is left of the open job, some pieces at a time: the caller from the front, workers from the back, so that a thread meets in its cache what it did last.
+define internal void @pool_take(ptr %ctx, i1 %back) {{
 entry:
-{fields(("kernel", KERNEL), ("operands", OPERANDS), ("sizes", SIZES), ("total", TOTAL), ("piece", PIECE), ("rank", RANK), ("count", COUNT), ("shares", SHARES))}
+{fields(("kernel", KERNEL), ("operands", OPERANDS), ("sizes", SIZES), ("total", TOTAL), ("piece", PIECE), ("pieces", PIECES), ("rank", RANK), ("count", COUNT), ("shares", SHARES))}
   %row = icmp ne i64 %rank, 0
   %each = add i64 %rank, 1
   %words = mul i64 %each, %count
@@ -61,21 +62,31 @@ claim:
   %now = load atomic i64, ptr {field(NEXT)} monotonic, align 8
   br label %try
 try:
-  %lo = phi i64 [ %now, %claim ], [ %seen, %range ]
-  %left = sub i64 %total, %lo
+  %word = phi i64 [ %now, %claim ], [ %seen, %range ]
+  %front = and i64 %word, 4294967295
+  %behind = lshr i64 %word, 32
+  %claimed = add i64 %front, %behind
+  %left = sub i64 %pieces, %claimed
   %end = icmp sle i64 %left, 0
   br i1 %end, label %out, label %range
 range:
-  %pieces = udiv i64 %left, %shares
-  %many = call i64 @llvm.smax.i64(i64 %pieces, i64 1)
-  %taken = mul i64 %many, %piece
-  %hi0 = add i64 %lo, %taken
-  %hi = call i64 @llvm.smin.i64(i64 %hi0, i64 %total)
-  %pair = cmpxchg ptr {field(NEXT)}, i64 %lo, i64 %hi monotonic monotonic
+  %share = udiv i64 %left, %shares
+  %taken = call i64 @llvm.smax.i64(i64 %share, i64 1)
+  %high = shl i64 %taken, 32
+  %more = select i1 %back, i64 %high, i64 %taken
+  %after = add i64 %word, %more
+  %pair = cmpxchg ptr {field(NEXT)}, i64 %word, i64 %after monotonic monotonic
   %seen = extractvalue {{ i64, i1 }} %pair, 0
   %mine = extractvalue {{ i64, i1 }} %pair, 1
   br i1 %mine, label %do, label %try
 do:
+  %b0 = sub i64 %pieces, %behind
+  %b1 = sub i64 %b0, %taken
+  %p0 = select i1 %back, i64 %b1, i64 %front
+  %p1 = add i64 %p0, %taken
+  %lo = mul i64 %p0, %piece
+  %hi0 = mul i64 %p1, %piece
+  %hi = call i64 @llvm.smin.i64(i64 %hi0, i64 %total)
   br i1 %row, label %cut, label %whole
 whole:
   %c1 = call i32 %kernel(ptr %ctx, ptr %operands, ptr %sizes, i64 %lo, i64 %hi)
@@ -143,7 +154,7 @@ join:
   %joined = extractvalue {{ i64, i1 }} %pair, 1
   br i1 %joined, label %work, label %look
 work:
-  call void @pool_take(ptr %ctx)
+  call void @pool_take(ptr %ctx, i1 true)
   br label %leave
 leave:
   %was = atomicrmw sub ptr {field(STATE)}, i64 1 seq_cst
@@ -278,16 +289,19 @@ own:
   %mine = extractvalue {{ i64, i1 }} %pair, 1
   br i1 %mine, label %open, label %alone
 open:
-  %pieces = sdiv i64 %total, %piece  ; the last one, if it is short, is the caller's
+  %q0 = add i64 %total, %piece
+  %q1 = sub i64 %q0, 1
+  %pieces = sdiv i64 %q1, %piece
   %others = sub i64 %threads, 1
-  %limit = call i64 @llvm.smin.i64(i64 %others, i64 %pieces)
+  %spare = sub i64 %pieces, 1
+  %limit = call i64 @llvm.smin.i64(i64 %others, i64 %spare)
   store ptr %kernel, ptr {field(KERNEL)}
   store ptr %operands, ptr {field(OPERANDS)}
   store ptr %sizes, ptr {field(SIZES)}
   store i64 %total, ptr {field(TOTAL)}
   store i64 %piece, ptr {field(PIECE)}
-  %parts = mul i64 %threads, {SHARE}
-  %shares = mul i64 %parts, %piece
+  store i64 %pieces, ptr {field(PIECES)}
+  %shares = mul i64 %threads, {SHARE}
   store i64 %shares, ptr {field(SHARES)}
   store i64 %mode, ptr {field(RANK)}
   store i64 %count, ptr {field(COUNT)}
@@ -305,7 +319,7 @@ wake:
   %w = call i64 (i64, ...) {at("syscall")}(i64 {_FUTEX}, ptr {field(STATE + 4)}, i64 {_WAKE}, i64 %limit)
   br label %take
 take:
-  call void @pool_take(ptr %ctx)
+  call void @pool_take(ptr %ctx, i1 false)
   %e1 = atomicrmw add ptr {field(STATE)}, i64 4294967296 seq_cst
   br label %wait
 wait:

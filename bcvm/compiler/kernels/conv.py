@@ -183,19 +183,27 @@ def _define_steps(module: Module, form: Form, attrs: ConvAttrs) -> None:
     f = Function(module, "steps", [("ptr", "to"), *(("i64", n) for n in names)])
     dh, dw = attrs.dilation
     here, there = f.mul("%flip", 8), f.sub(8, f.mul("%flip", 8))
-    with f.loop(0, "%channels", carried=[("ptr", "%to"), ("i64", "0")]) as c:
-        with f.loop(0, "%kh", carried=[("ptr", c.carried[0]), ("i64", c.carried[1])]) as i:
-            line = f.add(f.mul(c.index, "%channel"), f.mul(f.mul(i.index, dh), "%row"))
-            with f.loop(0, "%kw", carried=[("ptr", i.carried[0]), ("i64", i.carried[1])]) as j:
-                to, weight = j.carried
-                right = f.mul(j.index, dw)
+    # The first channel, then each from the one before.
+    with f.loop(0, "%kh", carried=[("ptr", "%to"), ("i64", "0")]) as i:
+        line = f.mul(f.mul(i.index, dh), "%row")
+        with f.loop(0, "%kw", carried=[("ptr", i.carried[0]), ("i64", i.carried[1])]) as j:
+            to, weight = j.carried
+            right: Value = f.mul(j.index, dw)
+            at = line
+            if attrs.stride[1] > 1:
                 turns = f.div(right, "%step")
-                at = f.add(f.add(line, f.mul(turns, "%pixel")), f.mul(f.sub(right, f.mul(turns, "%step")), "%phase"))
-                f.store("i64", at, f.gep(to, here))
-                f.store("i64", weight, f.gep(to, there))
-                j.next = [f.gep(to, STEP_BYTES), str(f.add(weight, "%weight"))]
-            i.next = [*j.carried]
-        c.next = [*i.carried]
+                at, right = f.add(line, f.mul(f.sub(right, f.mul(turns, "%step")), "%phase")), turns
+            f.store("i64", f.add(at, f.mul(right, "%pixel")), f.gep(to, here))
+            f.store("i64", weight, f.gep(to, there))
+            j.next = [f.gep(to, STEP_BYTES), str(f.add(weight, "%weight"))]
+        i.next = [*j.carried]
+    size = f.mul("%kh", "%kw")
+    apart = f.mul("%weight", size)
+    with f.loop(size, f.mul("%channels", size), carried=[("ptr", "%to"), ("ptr", f.gep("%to", f.mul(size, STEP_BYTES)))]) as k:
+        before, to = k.carried
+        for place, more in ((here, "%channel"), (there, apart)):
+            f.store("i64", f.add(f.load("i64", f.gep(before, place)), more), f.gep(to, place))
+        k.next = [f.gep(before, STEP_BYTES), f.gep(to, STEP_BYTES)]
     f.ret()
     f.end()
 
