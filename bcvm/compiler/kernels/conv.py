@@ -178,7 +178,7 @@ def _define_weights(module: Module, form: Form) -> None:
 
 def _define_steps(module: Module, form: Form, attrs: ConvAttrs) -> None:
     """steps(to, channels, KH, KW, channel, row, pixel, phase, step, weight, flip): for each (channel, kh, kw) the byte offsets of a pixel and,
-    `weight` bytes apart, of the weights; the weights first if flip."""
+    `weight` bytes apart, of the weights; the weights first if flip. Nothing is fetched ahead."""
     names = ("channels", "kh", "kw", "channel", "row", "pixel", "phase", "step", "weight", "flip")
     f = Function(module, "steps", [("ptr", "to"), *(("i64", n) for n in names)])
     dh, dw = attrs.dilation
@@ -195,6 +195,7 @@ def _define_steps(module: Module, form: Form, attrs: ConvAttrs) -> None:
                 at, right = f.add(line, f.mul(f.sub(right, f.mul(turns, "%step")), "%phase")), turns
             f.store("i64", f.add(at, f.mul(right, "%pixel")), f.gep(to, here))
             f.store("i64", weight, f.gep(to, there))
+            f.store("i64", 0, f.gep(to, 16))
             j.next = [f.gep(to, STEP_BYTES), str(f.add(weight, "%weight"))]
         i.next = [*j.carried]
     size = f.mul("%kh", "%kw")
@@ -203,6 +204,7 @@ def _define_steps(module: Module, form: Form, attrs: ConvAttrs) -> None:
         before, to = k.carried
         for place, more in ((here, "%channel"), (there, apart)):
             f.store("i64", f.add(f.load("i64", f.gep(before, place)), more), f.gep(to, place))
+        f.store("i64", 0, f.gep(to, 16))
         k.next = [f.gep(before, STEP_BYTES), f.gep(to, STEP_BYTES)]
     f.ret()
     f.end()
@@ -334,7 +336,8 @@ class _Kernel:
         self.pixel = f.select(direct, xs[3], f.mul(self.inner, item))
         self.last = last
 
-        self.panel_outputs = f.min(per_outputs, 2 * OUTPUTS)
+        few = f.both(f.cmp("sge", "%hi", 0), f.cmp("sle", f.sub("%hi", "%lo"), all_lines))   # one block of outputs
+        self.panel_outputs = f.min(per_outputs, f.select(few, OUTPUTS, 2 * OUTPUTS))
         dense_w = _dense(f, item, [per_channels, kh, kw], ws[1:])
         self.weight_row = f.select(dense_w, ws[0], f.mul(depth, item))
         self.panel = f.mul(f.min(f.round_up(per_outputs, lanes), 2 * OUTPUTS), item)      # bytes of a row of transposed weights, and of sums
@@ -377,7 +380,8 @@ class _Kernel:
         for word, content in first_words.items():
             f.set_word(d, word, content)
         self.steps_at = steps_at
-        self._write_ahead()
+        with f.when(f.invert(pixels)):
+            self._write_ahead()
         self.x = x
         self.code = f.words(1)
         f.set_word(self.code, 0, DONE)
@@ -398,8 +402,7 @@ class _Kernel:
         with f.loop(0, self.depth, DEPTH_BLOCK) as k:
             with f.loop(k.index, f.min(f.add(k.index, DEPTH_BLOCK), self.depth), carried=[("i64", "0"), ("i64", "0")]) as step:
                 row, line = step.carried
-                ahead = f.select(self.pixels, 0, f.add(f.mul(row, self.weight_row), line))
-                f.store("i64", ahead, f.gep(self.steps, f.add(f.mul(step.index, STEP_BYTES), 16)))
+                f.store("i64", f.add(f.mul(row, self.weight_row), line), f.gep(self.steps, f.add(f.mul(step.index, STEP_BYTES), 16)))
                 last = f.cmp("eq", f.add(row, 1), self.panel_outputs)
                 step.next = [f.select(last, 0, f.add(row, 1)), f.select(last, f.add(line, 64), line)]
 
