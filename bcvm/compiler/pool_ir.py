@@ -19,7 +19,7 @@ WORKERS, WANTED, JOBS, LAST = 640, 648, 656, 664            # threads that run; 
 KERNEL, OPERANDS, SIZES, TOTAL, PIECE, PIECES, RANK, COUNT, LIMIT, SHARES = range(768, 768 + 80, 8)
 
 TILE_NS = 5_000     # predicted work that a claim is worth
-CLAIMS = 16         # least claims: so many per thread
+CLAIMS = 8          # least claims: so many per thread
 SHARE = 2           # a claim is what is left, divided by threads and this: large ones first, for kernels prepare something for each, small ones to end together
 FEW_ROWS = 8        # rows per thread: with fewer, rows are cut
 LINE = 64           # elements: a cut row's pieces share no cache line
