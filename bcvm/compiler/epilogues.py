@@ -9,7 +9,7 @@ from bcvm.compiler.regions import PlanStep, RegionCall, count_uses, dims_of
 from bcvm.ops.definition import Library
 from bcvm.specialise.ssa import Block, Graph, Node, Value
 
-MAKERS = frozenset({"conv2d"})  # library forms whose kernels take an epilogue
+MAKERS = frozenset({"conv2d", "matmul"})  # library forms whose kernels take an epilogue
 
 
 def join(graph: Graph, plan: dict[Block, list[PlanStep]]) -> None:
@@ -48,7 +48,7 @@ def _finish(call: RegionCall, makers: dict[Value, tuple[Node, list[Node]]], uses
         if value not in makers:
             continue
         node, along = makers[value]
-        reason = _refused(call, value, uses)
+        reason = _refused(call, node, value, uses)
         if not reason:
             call.maker, call.made, call.policy = node, value, "policy_002"
             call.decision += f" [EPILOGUE of {node.attrs['op'].name}]"
@@ -57,7 +57,7 @@ def _finish(call: RegionCall, makers: dict[Value, tuple[Node, list[Node]]], uses
         call.decision += f" [REJECTED] no epilogue of {node.attrs['op'].name}: {reason}"
 
 
-def _refused(call: RegionCall, value: Value, uses: dict[Value, int]) -> str:
+def _refused(call: RegionCall, node: Node, value: Value, uses: dict[Value, int]) -> str:
     """Why a region cannot finish the blocks of this operand; '' if it can."""
     if call.store is not None:
         return "its result is stored"
@@ -65,6 +65,8 @@ def _refused(call: RegionCall, value: Value, uses: dict[Value, int]) -> str:
         return "it reduces"
     if call.assume:
         return "it may be split"
+    if any(len(dims_of(v)) < 2 for v in node.operands[:2]):
+        return "the product is of a vector"
     if len(dims_of(value)) != len(call.space) or any(dims_of(o) != call.space for o in call.outputs):
         return "its space is another"
     if uses.get(value) != sum(n.operands.count(value) for n in call.nodes):

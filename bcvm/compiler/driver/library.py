@@ -1,7 +1,7 @@
 """Ops that are no regions: kernels of the library, and joins, paddings and sequences, made of copies."""
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -91,7 +91,7 @@ def _run_finished(d: Driver, step: RegionCall, together: bool) -> None:
     if made is not result:
         assert axis is not None
         d.reps[made] = TensorRep(rep.data, "null", "0", [*sizes[:axis], *sizes[axis + 1:]], [*rep.strides[:axis], *rep.strides[axis + 1:]])
-    _launch(d, node, node.attrs["op"].form.name, (lambda start: _epilogue(d, step, axis, start)) if together else None)
+    _launch(d, node, node.attrs["op"].form.name, (lambda start, dims: _epilogue(d, step, axis, start, dims)) if together else None)
     if not together:
         kernels_call.run_region(d, step)
     if place is None:
@@ -100,13 +100,13 @@ def _run_finished(d: Driver, step: RegionCall, together: bool) -> None:
         del d.reps[v]
 
 
-def _epilogue(d: Driver, step: RegionCall, axis: int | None, start: int) -> str:
-    """The words of an epilogue (see abi) in the scratch area from `start` on; their address."""
-    e, spec = d.e, step.spec
-    operands = kernels_call.region_operands(d, step)
-    if axis is not None:
-        spec = replace(spec, rank=spec.rank + 1)
-        operands = [(data, [*strides[:axis], "0", *strides[axis:]]) for data, strides in operands]
+def _epilogue(d: Driver, step: RegionCall, axis: int | None, start: int, dims: Sequence[library.Stride | None]) -> str:
+    """The words of an epilogue (see abi) in the scratch area from `start` on; their address. dims: of the maker's kernel, by those of its result."""
+    e, spec = d.e, replace(step.spec, rank=len(dims))
+    operands: list[kernels_call.Operand] = []
+    for data, strides in kernels_call.region_operands(d, step):
+        own = iter(strides)
+        operands.append((data, ["0" if s is None or s.dim == axis else next(own) for s in dims]))
     kernel = e.load("%kernels", kernels_call.request(d, spec), "ptr")
     d.need_scratch(start + abi.EPILOGUE_WORDS)
     e.store(kernel, "%scratch", start, "ptr")
@@ -116,7 +116,7 @@ def _epilogue(d: Driver, step: RegionCall, axis: int | None, start: int) -> str:
     return e.op(f"ptrtoint ptr {e.word('%scratch', start)} to i64")
 
 
-def _launch(d: Driver, node: Node, name: str, epilogue: Callable[[int], str] | None = None) -> None:
+def _launch(d: Driver, node: Node, name: str, epilogue: Callable[[int, Sequence[library.Stride | None]], str] | None = None) -> None:
     """A kernel of the library: operand words and sizes as its LibraryCall says. epilogue: writes its words from a place in the scratch area on."""
     e = d.e
     values = [*node.operands, node.results[0]]
@@ -138,11 +138,11 @@ def _launch(d: Driver, node: Node, name: str, epilogue: Callable[[int], str] | N
     operands: list[kernels_call.Operand] = [(rep.data, [stride(s) for s in entries]) for rep, entries in zip(reps, call.strides, strict=True)]
     sizes = [str(s) if isinstance(s, int) else reps[s.operand].sizes[s.dim] if isinstance(s, library.Size) else stride(s) for s in call.sizes]
     if name == "matmul" and len(reps[1].sizes) == 2:
-        operands[1], sizes[-1] = _prepacked(d, values[1], operands[1])
+        operands[1], sizes[-2] = _prepacked(d, values[1], operands[1])
     kernel = call.kernel
     slot = kernels_call.request_kernel(d, kernels_call.LibraryKey(name, kernel.key), lambda: kernel)
     if epilogue is not None:
-        sizes[-1] = epilogue(sum(1 + len(strides) for _, strides in operands) + len(sizes))
+        sizes[-1] = epilogue(sum(1 + len(strides) for _, strides in operands) + len(sizes), call.strides[-1])
     place, words = kernels_call.write_operands(d, operands, sizes)
     cost = node.attrs["op"].cost
     flops = cost(*(dims_of(v) for v in node.operands), **attrs)[0] if cost is not None else dim(1)

@@ -116,7 +116,7 @@ def _product(dtype: str, ranks: tuple[int, ...], target: Target, packed: bool) -
     )
     sizes: tuple[int | Size, ...] = ((1,) * pad + tuple(Size(2, i) for i in range(batch)) + (Size(2, batch) if row else 1, Size(2, out - 1) if column else 1, Size(0, a - 1)))
     blocks = (1,) * (pad + batch) + (matmul.ROWS, matmul.panel_columns(dtype, target))
-    return LibraryCall(matmul.generate(dtype, pad + batch, target), strides, (*sizes, int(packed)), tuple(zip(sizes[:-1], blocks, strict=True)))
+    return LibraryCall(matmul.generate(dtype, pad + batch, target), strides, (*sizes, int(packed), 0), tuple(zip(sizes[:-1], blocks, strict=True)), True)
 
 
 def _numbers(name: str, value: Any, count: int) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ def kernel(dtype: str, batch_rank: int, target: Target) -> object:
 
 def product(target: Target, a: np.ndarray, b: np.ndarray, c: np.ndarray, lo: int = 0, hi: int = -1) -> None:
     """c = a @ b by the kernel; a and b have c's batch dims (broadcast to them)."""
-    sizes = (*c.shape, a.shape[-1], 0)
+    sizes = (*c.shape, a.shape[-1], 0, 0)
     operands = h.operand_words(*((x, x.strides) for x in (a, b, c)))
     assert h.run(kernel(str(c.dtype), c.ndim - 2, target), operands, h.words(*sizes), lo, hi) == 0
 
