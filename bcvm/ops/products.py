@@ -79,6 +79,9 @@ register(Op("linear", ("x", "weight", "*bias"), Composite(_linear_build), "promo
 
 # -- convolution
 
+UNFOLDED = 1 << 22     # bytes of the unfolded input that are held at once
+
+
 def _pads(padding: Any, kernel: Sequence[int], dilation: Sequence[int]) -> tuple[int, int, int, int]:
     if padding == "same":
         top, bottom, left, right = (int(p.value or 0) for i in (0, 1) for p in shaperules.same_padding(kernel[i], dilation[i]))
@@ -110,7 +113,7 @@ def _check_conv(x: Any, weight: Any, groups: int) -> None:
 
 
 def conv2d_fast(x: Any, weight: Any, *bias: Any, stride: Any = (1, 1), padding: Any = (0, 0, 0, 0), dilation: Any = (1, 1), groups: int = 1) -> Any:
-    """One matrix product of the unfolded input; depthwise by shifted sums."""
+    """Matrix products of the unfolded input, some rows at a time; depthwise by shifted sums."""
     x, weight = np.asarray(x), np.asarray(weight)
     _check_conv(x, weight, groups)
     dtype = np.result_type(x, weight, *bias)
@@ -133,8 +136,14 @@ def conv2d_fast(x: Any, weight: Any, *bias: Any, stride: Any = (1, 1), padding: 
             for j in range(kw):
                 out += windows[..., i, j] * weight[:, 0, i, j][:, None, None]
     else:
-        columns = windows.transpose(0, 1, 4, 5, 2, 3).reshape(n, groups, per_group * kh * kw, height * width)
-        out = np.matmul(weight.reshape(groups, o // groups, per_group * kh * kw), columns).reshape(n, o, height, width)
+        depth = per_group * kh * kw
+        flat, windows = weight.reshape(groups, o // groups, depth), windows.transpose(0, 1, 4, 5, 2, 3)
+        out = np.empty((n, groups, o // groups, height * width), dtype)
+        step = max(UNFOLDED // max(n * groups * depth * width * dtype.itemsize, 1), 1)
+        for row in range(0, height, step):
+            columns = windows[..., row:row + step, :].reshape(n, groups, depth, -1 if windows.size else min(step, height - row) * width)
+            out[..., row * width:(row + step) * width] = np.matmul(flat, columns)  # into strided memory NumPy multiplies without BLAS
+        out = out.reshape(n, o, height, width)
     if bias:
         out += np.asarray(bias[0])[:, None, None]
     return out
