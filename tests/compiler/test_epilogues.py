@@ -190,3 +190,58 @@ def test_one_kernel_serves_all_epilogues() -> None:
     g.warmup(args)
     assert g.explain(*args).kernels == ["conv2d"]
     check(f, args)
+
+
+def dense(x, w, b):
+    return np.maximum(x @ w + b, 0)
+
+
+def test_products() -> None:
+    """By tiles, by lines, by dot products, through scratch, with rows and columns swapped, in several units, without elements."""
+    flat = [(data(m, k), data(k, n), data(n)) for m, k, n in
+            ((7, 33, 70), (300, 20, 200), (1, 20, 200), (4, 300, 65), (300, 20, 2), (0, 20, 3), (5, 0, 3), (300, 65, 3000), (1000, 9, 64))]
+    check(dense, *flat, (data(30, 20), data(200, 20).T, data(200)), (data(2, 400), data(50, 400).T, data(50)), (data(20, 30).T, data(20, 40)[:, ::2], data(20)))
+    assert "[EPILOGUE of matmul]" in regions(dense, *flat[0])[0]
+
+
+def test_batched_products() -> None:
+    """Batches that are rows of one product, and others; a bias and a residual that broadcast along batches."""
+    def gelu(x, w, y):
+        return ops.gelu(x @ w + y) * 2
+    x, w = data(3, 40, 33), data(33, 70)
+    check(gelu, (x, w, data(3, 40, 70)), (data(50, 10, 20), data(20, 2), data(1, 10, 2)), (data(5, 1, 20), data(20, 200), data(5, 1, 200)),
+          (x, w, data(40, 70)[None]), (x[:, ::2], w, data(3, 20, 70)))
+    check(dense, (x, data(3, 33, 70), data(70)), (data(6, 100, 20), data(1, 20, 2), data(2)), (data(1, 4, 5), data(7, 5, 6), data(6)))
+    check(dense, (data(2, 3, 40, 33), data(2, 3, 33, 20), data(20)))
+
+
+@pytest.mark.parametrize("dtype", ("float16", "float64", "int32"))
+def test_dtypes_of_products(dtype: str) -> None:
+    x, w, b = (data(*s).astype(dtype) if dtype != "int32" else (data(*s) * 9).astype(dtype) for s in ((40, 33), (33, 70), (70,)))
+    check(dense, (x, w, b), tolerance=4e-3 if dtype == "float16" else 1e-6)
+
+
+def test_frozen_weights() -> None:
+    w, b = data(33, 70), data(70)
+    f = bcvm.jit(lambda x: np.maximum(x @ w + b, 0), tier="full", background=False, frozen=True)
+    for m in (1, 5, 300):
+        np.testing.assert_allclose(f(data(m, 33)), dense(data(m, 33), w, b), atol=1e-4)
+    assert f.stats()["native"] == 3
+
+
+def test_a_product_of_vectors_has_no_epilogue() -> None:
+    def f(x, v):
+        return np.maximum(x @ v, 0)
+    args = data(40, 33), data(33)
+    assert "no epilogue of matmul" in regions(f, *args)[0]
+    check(f, args)
+
+
+def test_products_for_any_number_of_threads_give_the_same_bits() -> None:
+    args = data(3, 300, 64), data(64, 200), data(200)
+    results = []
+    for threads in (1, 2, 3, 4):
+        f = bcvm.jit(dense, tier="full", background=False, threads=threads)
+        f.warmup(args)
+        results += [f(*args) for _ in range(3)]
+    assert all((r == results[0]).all() for r in results)

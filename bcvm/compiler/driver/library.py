@@ -142,7 +142,8 @@ def _launch(d: Driver, node: Node, name: str, epilogue: Callable[[int, Sequence[
     kernel = call.kernel
     slot = kernels_call.request_kernel(d, kernels_call.LibraryKey(name, kernel.key), lambda: kernel)
     if epilogue is not None:
-        sizes[-1] = epilogue(sum(1 + len(strides) for _, strides in operands) + len(sizes), call.strides[-1])
+        assert call.finishes is not None
+        sizes[call.finishes] = epilogue(sum(1 + len(strides) for _, strides in operands) + len(sizes), call.strides[-1])
     place, words = kernels_call.write_operands(d, operands, sizes)
     cost = node.attrs["op"].cost
     flops = cost(*(dims_of(v) for v in node.operands), **attrs)[0] if cost is not None else dim(1)
