@@ -9,7 +9,7 @@ Sums are added up in the order (kh, kw) in each, with zeros for padding, so that
 """
 from __future__ import annotations
 
-from .builder import DONE, KERNEL_PARAMS, Function, Module, Value
+from .builder import KERNEL_PARAMS, Function, Module, Value
 from .conv_tiles import COLUMNS, EPILOGUE, ROWS, Columns, ConvAttrs, Form, pad_before
 
 HIGH = 4        # output rows that are computed together

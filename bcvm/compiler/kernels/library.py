@@ -148,7 +148,7 @@ def _conv2d(dtypes: tuple[str, ...], ranks: tuple[int, ...], attrs: Attrs, targe
     found = _conv_attrs("conv2d", attrs)
     sizes: tuple[int | Size, ...] = (*(Size(0, i) for i in range(4)), Size(1, 0), Size(1, 2), Size(1, 3), Size(out, 2), Size(out, 3), 0)
     finishes = len(sizes) - 1
-    if found.padding != "same":  # one kernel for all
+    if not isinstance(found.padding, str):  # one kernel for all
         top, bottom, left, right = found.padding
         if min(top, bottom, left, right) < 0:
             raise Unsupported(f"conv2d with padding {found.padding}")
