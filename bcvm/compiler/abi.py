@@ -17,6 +17,9 @@ Driver      int32 driver(Context *ctx, const int64 *in, int64 *out)
             returns -1: memory ran out; nothing is in `out`, nothing is owned, the caller raises MemoryError
             returns -k - 1 for k > 0: as 0, with the k-th of several types of results (return_code)
 
+Epilogue    a kernel that finishes blocks of another kernel's result (see epilogues): kernel, count of its operands, rank, then its operand words. The word of
+            sizes that holds its address is 0 where there is none. `finish` runs it on one block.
+
 Base        who owns a tensor's memory: 0 nobody to count (lives for the whole call), object | 1 a counted Python object, otherwise an arena
             buffer: the data pointer that `alloc` returned, 64-byte aligned, reference count in the word at -64, size class in that at -56.
 
@@ -41,6 +44,7 @@ CTX_FREE = 16        # free-list heads, one per size class
 SIZE_CLASSES = 48
 ROUNDS = 512         # the shortest round takes a few ns: often enough for others, too seldom to be felt
 CTX_WORDS = CTX_FREE + SIZE_CLASSES
+EPILOGUE_WORDS = 3   # of an epilogue, before its operands
 
 # Functions reached through CTX_TABLE. (name, LLVM type of the function)
 TABLE: tuple[tuple[str, str], ...] = (
@@ -53,6 +57,7 @@ TABLE: tuple[tuple[str, str], ...] = (
     ("new_array", "ptr (ptr, i64, i64, ptr)"),  # (ctx, NumPy type number, rank, sizes) -> new C-contiguous ndarray or null (error cleared)
     ("view_array", "ptr (ptr, i64, i64, ptr, ptr, ptr, ptr)"),  # (ctx, NumPy type number, rank, sizes, strides, data, owner object) -> ndarray view or null
     ("run_long", "i32 (ptr, ptr, ptr, i64, i64)"),  # (ctx, operands, sizes, units, ns): all of the kernel in CTX_LONG, by several threads where that pays
+    ("finish", "i32 (ptr, ptr, ptr)"),         # (ctx, epilogue, place): the epilogue on one block; place: the block's first element in each dim, then its sizes
     ("breathe", "void (ptr)"),                 # (ctx): lets other Python threads run; a loop calls it every ROUNDS rounds
     *((f"move{size}", "void (ptr, i64, ptr, i64, i64, i1)") for size in (1, 2, 4, 8)),  # (to, stride, from, stride, n, skip): strided copies for kernels
     ("by_rows", "i32 (ptr, ptr, ptr, i64, i64, ptr)"),  # (ctx, operands, sizes, lo, hi, about): a region kernel's call whose rows are not contiguous, see kernels/by_rows

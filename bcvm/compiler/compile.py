@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from bcvm.compiler import attention, optimise, packed, regions
+from bcvm.compiler import attention, epilogues, optimise, packed, regions
 from bcvm.compiler.driver import control
 from bcvm.compiler.driver.kernels_call import KernelRequest
 from bcvm.compiler.driver.values import Driver, rep_words
@@ -78,6 +78,8 @@ def compile_graph(graph: Graph, table: KernelTable, target: Target, on_step: Cal
     if fusion:
         attention.fuse(graph)
     plan = regions.plan(graph, fusion)
+    if fusion:
+        epilogues.join(graph, plan)
     calls = _fused(plan, graph.blocks)
     step("Fusion", sum(len(c.nodes) for c in calls if len(c.nodes) > 1))
     flow = control.Flow(graph)

@@ -18,7 +18,8 @@ from bcvm.turns import checkpoint
 def read_by(step: PlanStep) -> list[Value]:
     """The values a step needs alive."""
     if isinstance(step, RegionCall):
-        return list(step.inputs) + ([step.store.operands[0]] if step.store is not None else [])
+        before = read_by(step.maker) if step.maker is not None else []
+        return before + [v for v in step.inputs if v is not step.made] + ([step.store.operands[0]] if step.store is not None else [])
     values = list(step.operands)
     if can_exit(step) and step.state is not None:
         values += step.state.values()

@@ -37,7 +37,8 @@ class RegionCall:
     levels: per output 'full', 'keep' (reduced axes are 1) or 'flat' (reduced axes are gone).
     assume: pairs of dims that must be equal, which is known at run time only (a weight's size and a row's); where they are not, the
     regions `split` do the same work.
-    store: the store that is all the only output is for; the kernel writes there where that is safe."""
+    store: the store that is all the only output is for; the kernel writes there where that is safe.
+    maker: the library op whose result, read as `made`, is for this region alone: its kernel finishes each block of its result with the region (see epilogues)."""
 
     spec: RegionSpec
     inputs: tuple[Value, ...]
@@ -51,6 +52,8 @@ class RegionCall:
     assume: tuple[tuple[Dim, Dim], ...] = ()
     split: tuple["RegionCall", ...] = ()
     store: Node | None = None
+    maker: Node | None = None
+    made: Value | None = None
 
 
 PlanStep = RegionCall | Node

@@ -21,7 +21,7 @@ from bcvm.errors import CompileError
 
 KERNEL_SLOTS = 1 << 20
 _LIBC = ("malloc", "free", "madvise", "memcpy", "memset", "syscall", "pthread_create", "pthread_detach", "pthread_sigmask")
-_OWN = ("alloc", "retain", "release", "collapse", "restride", "new_array", "view_array", "run_long", "breathe", "move1", "move2", "move4", "move8", "by_rows")
+_OWN = ("alloc", "retain", "release", "collapse", "restride", "new_array", "view_array", "run_long", "finish", "breathe", "move1", "move2", "move4", "move8", "by_rows")
 # Indices into NumPy's C API table; the same in NumPy 1 and 2 (__multiarray_api.h).
 _ARRAY_API = {"array_type": 2, "PyArray_DescrFromType": 45, "PyArray_Scalar": 60, "PyArray_New": 93, "PyArray_SetBaseObject": 282}
 

@@ -115,6 +115,74 @@ out:
   ret void
 }}
 
+; ---- an epilogue on one block: its operands moved to the block, and the last two dims joined where that holds for all
+
+define i32 @finish(ptr %ctx, ptr %epilogue, ptr %place) {{
+entry:
+  %kernel = load ptr, ptr %epilogue
+  %pc = getelementptr i64, ptr %epilogue, i64 1
+  %count = load i64, ptr %pc
+  %pr = getelementptr i64, ptr %epilogue, i64 2
+  %rank = load i64, ptr %pr
+  %given = getelementptr i64, ptr %epilogue, i64 {abi.EPILOGUE_WORDS}
+  %each = add i64 %rank, 1
+  %words = mul i64 %each, %count
+  %all = add i64 %words, %rank
+  %own = alloca i64, i64 %all
+  %sizes = getelementptr i64, ptr %own, i64 %words
+  %counts = getelementptr i64, ptr %place, i64 %rank
+  %bytes = mul i64 %rank, 8
+  call void {at("memcpy")}(ptr %sizes, ptr %counts, i64 %bytes)
+  %last = sub i64 %rank, 1
+  %plast = getelementptr i64, ptr %sizes, i64 %last
+  %n = load i64, ptr %plast
+  %before = sub i64 %rank, 2
+  %pbefore = getelementptr i64, ptr %sizes, i64 %before
+  %m = load i64, ptr %pbefore
+  br label %operand
+operand:
+  %o = phi i64 [ 0, %entry ], [ %o1, %moved ]
+  %joins = phi i1 [ true, %entry ], [ %joins1, %moved ]
+  %first = mul i64 %o, %each
+  %from = getelementptr i64, ptr %given, i64 %first
+  %to = getelementptr i64, ptr %own, i64 %first
+  %data = load i64, ptr %from
+  br label %dim
+dim:
+  %d = phi i64 [ 0, %operand ], [ %d1, %dim ]
+  %at = phi i64 [ %data, %operand ], [ %at1, %dim ]
+  %outer = phi i64 [ 0, %operand ], [ %stride, %dim ]
+  %d1 = add i64 %d, 1
+  %ps = getelementptr i64, ptr %from, i64 %d1
+  %stride = load i64, ptr %ps
+  %pt = getelementptr i64, ptr %to, i64 %d1
+  store i64 %stride, ptr %pt
+  %pstart = getelementptr i64, ptr %place, i64 %d
+  %start = load i64, ptr %pstart
+  %gone = mul i64 %stride, %start
+  %at1 = add i64 %at, %gone
+  %more = icmp slt i64 %d1, %rank
+  br i1 %more, label %dim, label %moved
+moved:
+  store i64 %at1, ptr %to
+  %span = mul i64 %stride, %n
+  %follows = icmp eq i64 %outer, %span
+  %joins1 = and i1 %joins, %follows
+  %o1 = add i64 %o, 1
+  %next = icmp slt i64 %o1, %count
+  br i1 %next, label %operand, label %run
+run:
+  br i1 %joins1, label %join, label %go
+join:
+  %nm = mul i64 %n, %m
+  store i64 %nm, ptr %plast
+  store i64 1, ptr %pbefore
+  br label %go
+go:
+  %code = call i32 %kernel(ptr %ctx, ptr %own, ptr %sizes, i64 0, i64 -1)
+  ret i32 %code
+}}
+
 ; ---- kernels that run for long
 {pool_ir.text(at, addresses["threads"])}
 

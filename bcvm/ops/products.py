@@ -1,6 +1,7 @@
 """Matrix products, convolution, pooling."""
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -79,6 +80,9 @@ register(Op("linear", ("x", "weight", "*bias"), Composite(_linear_build), "promo
 
 # -- convolution
 
+UNFOLDED = 1 << 22     # bytes of the unfolded input that are held at once
+
+
 def _pads(padding: Any, kernel: Sequence[int], dilation: Sequence[int]) -> tuple[int, int, int, int]:
     if padding == "same":
         top, bottom, left, right = (int(p.value or 0) for i in (0, 1) for p in shaperules.same_padding(kernel[i], dilation[i]))
@@ -102,6 +106,16 @@ def _windows(x: Any, kernel: Sequence[int], stride: Sequence[int], dilation: Seq
     return sliding_window_view(x, span, axis=(2, 3))[:, :, ::stride[0], ::stride[1], ::dilation[0], ::dilation[1]]
 
 
+def _unfolded(x: Any, pads: Sequence[int], first: int, count: int, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Any:
+    """A view [N, C, KH, KW, H', W'] of the windows of `count` rows of the padded input."""
+    start, stop = first - pads[0], first - pads[0] + count
+    part = x[:, :, max(start, 0):max(stop, 0)]
+    above = min(max(-start, 0), count)
+    part = _padded(part, (above, count - above - part.shape[2], *pads[2:]))
+    windows = part[..., None, None] if tuple(kernel) == tuple(stride) == (1, 1) else _windows(part, kernel, stride, dilation)
+    return windows.transpose(0, 1, 4, 5, 2, 3)
+
+
 def _check_conv(x: Any, weight: Any, groups: int) -> None:
     if x.ndim != 4 or weight.ndim != 4:
         raise ShapeError(f"conv2d takes x [N, C, H, W] and weight [O, C/groups, KH, KW], not ranks {x.ndim} and {weight.ndim}")
@@ -110,7 +124,7 @@ def _check_conv(x: Any, weight: Any, groups: int) -> None:
 
 
 def conv2d_fast(x: Any, weight: Any, *bias: Any, stride: Any = (1, 1), padding: Any = (0, 0, 0, 0), dilation: Any = (1, 1), groups: int = 1) -> Any:
-    """One matrix product of the unfolded input; depthwise by shifted sums."""
+    """Matrix products of the unfolded input, some rows at a time; depthwise by shifted sums."""
     x, weight = np.asarray(x), np.asarray(weight)
     _check_conv(x, weight, groups)
     dtype = np.result_type(x, weight, *bias)
@@ -119,22 +133,31 @@ def conv2d_fast(x: Any, weight: Any, *bias: Any, stride: Any = (1, 1), padding: 
         return conv2d_fast(*single, stride=stride, padding=padding, dilation=dilation, groups=groups).astype(dtype)
     n, c = x.shape[:2]
     o, per_group, kh, kw = weight.shape
-    x = _padded(x, _pads(padding, (kh, kw), dilation))
-    if x.shape[2] < (kh - 1) * dilation[0] + 1 or x.shape[3] < (kw - 1) * dilation[1] + 1:
-        raise ShapeError(f"conv2d: the kernel {kh}x{kw} is larger than the padded input {x.shape[2]}x{x.shape[3]}")
-    if kh == kw == 1 and tuple(stride) == (1, 1):
-        windows = x[..., None, None]
-    else:
-        windows = _windows(x, (kh, kw), stride, dilation)
-    height, width = windows.shape[2:4]
+    pads = _pads(padding, (kh, kw), dilation)
+    span = [(k - 1) * d + 1 for k, d in zip((kh, kw), dilation, strict=True)]
+    sizes = [size + before + after for size, before, after in zip(x.shape[2:], pads[::2], pads[1::2], strict=True)]
+    if sizes[0] < span[0] or sizes[1] < span[1]:
+        raise ShapeError(f"conv2d: the kernel {kh}x{kw} is larger than the padded input {sizes[0]}x{sizes[1]}")
+    height, width = ((size - reach) // step + 1 for size, reach, step in zip(sizes, span, stride, strict=True))
     if per_group == 1 and o == c:
+        windows = _windows(_padded(x, pads), (kh, kw), stride, dilation)
         out = np.zeros((n, o, height, width), dtype)
         for i in range(kh):
             for j in range(kw):
                 out += windows[..., i, j] * weight[:, 0, i, j][:, None, None]
     else:
-        columns = windows.transpose(0, 1, 4, 5, 2, 3).reshape(n, groups, per_group * kh * kw, height * width)
-        out = np.matmul(weight.reshape(groups, o // groups, per_group * kh * kw), columns).reshape(n, o, height, width)
+        depth = per_group * kh * kw
+        flat = weight.reshape(groups, o // groups, depth)
+        out = np.empty((n, groups, o // groups, height * width), dtype)
+        line = max(groups * depth * width * dtype.itemsize, 1)
+        images = max(UNFOLDED // (line * max(height, 1)), 1)
+        step = max(UNFOLDED // line, 1)
+        for image, row in itertools.product(range(0, n, images), range(0, height, step)):
+            some, rows = slice(image, image + images), min(step, height - row)
+            columns = _unfolded(x[some], pads, row * stride[0], (rows - 1) * stride[0] + span[0], (kh, kw), stride, dilation)
+            # Into strided memory NumPy multiplies without BLAS.
+            out[some, ..., row * width:(row + rows) * width] = np.matmul(flat, columns.reshape(len(columns), groups, depth, rows * width))
+        out = out.reshape(n, o, height, width)
     if bias:
         out += np.asarray(bias[0])[:, None, None]
     return out

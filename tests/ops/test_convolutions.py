@@ -10,6 +10,7 @@ import pytest
 import bcvm
 from bcvm import ops
 from bcvm.errors import ShapeError
+from bcvm.ops import products
 
 RNG = np.random.default_rng(0)
 
@@ -100,3 +101,17 @@ def test_errors_say_what_does_not_fit() -> None:
     for transposed, x, w in ((ops.conv_transpose1d, array(1, 1, 5), array(1, 1, 3)), (ops.conv_transpose2d, array(1, 1, 5, 5), array(1, 1, 3, 3))):
         with pytest.raises(ValueError, match="same"):
             transposed(x, w, padding="same")
+
+
+@pytest.mark.parametrize("held", (1, 3000))
+@pytest.mark.parametrize("padding", ((0, 0, 0, 0), (9, 1, 0, 2), "same"))
+@pytest.mark.parametrize(("kernel", "stride", "dilation"), (((3, 3), (1, 1), (1, 1)), ((2, 5), (2, 3), (2, 1)), ((1, 1), (1, 1), (1, 1))))
+def test_unfolding_some_rows_at_a_time_changes_nothing(monkeypatch, held, padding, kernel, stride, dilation):
+    rng = np.random.default_rng(0)
+    for n, groups in ((1, 1), (3, 2), (0, 1)):
+        x, w, b = rng.standard_normal((n, 4, 13, 11)), rng.standard_normal((6, 4 // groups, *kernel)), rng.standard_normal(6)
+        attrs = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+        whole = products.conv2d_fast(x, w, b, **attrs)
+        with monkeypatch.context() as m:
+            m.setattr(products, "UNFOLDED", held)
+            np.testing.assert_allclose(products.conv2d_fast(x, w, b, **attrs), whole, rtol=1e-12, atol=1e-12)

@@ -130,6 +130,8 @@ def find_stack_boxes(flow: Flow, plan: dict[Block, list[PlanStep]]) -> set[Value
             if isinstance(s, RegionCall):
                 if s.store is not None:
                     seen.append(s.store.operands[0])
+                if s.maker is not None:
+                    seen.extend(read_by(s.maker)[len(s.maker.operands):])
                 continue
             read = read_by(s)
             seen.extend(read if s.op not in ("store", "item", "op") else read[len(s.operands):] + list(s.operands[:1] if s.op == "store" else ()))
@@ -140,7 +142,8 @@ def find_stack_boxes(flow: Flow, plan: dict[Block, list[PlanStep]]) -> set[Value
 def emit(d: Driver, flow: Flow, plan: dict[Block, list[PlanStep]]) -> str:
     """The text of the driver."""
     e = d.e
-    d.stored.update(v for steps in plan.values() for s in steps if not isinstance(s, RegionCall) and s.op in ("store", "item", "op") for v in s.operands)
+    nodes = [s.maker if isinstance(s, RegionCall) else s for steps in plan.values() for s in steps]
+    d.stored.update(v for n in nodes if n is not None and n.op in ("store", "item", "op") for v in n.operands)
     _inputs(d)
     labels = {b: "start" if b is flow.order[0] else f"b{b.id}.{i}" for i, b in enumerate(flow.order)}
     phis: dict[Block, list[list[tuple[str, Phi]]]] = {}
@@ -274,6 +277,8 @@ def _step(d: Driver, step: PlanStep) -> None:
     if isinstance(step, RegionCall):
         if step.store is not None:
             views.store_region(d, step, step.store)
+        elif step.maker is not None:
+            library.finished(d, step)
         else:
             kernels_call.region(d, step)
     elif is_box(step):

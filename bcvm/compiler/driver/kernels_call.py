@@ -51,17 +51,17 @@ class LibraryKey:
     content: str
 
 
-def write_operands(d: Driver, operands: Sequence[Operand], sizes: Sequence[str]) -> tuple[str, str]:
+def write_operands(d: Driver, operands: Sequence[Operand], sizes: Sequence[str], at: int = 0) -> tuple[str, str]:
     """The operand block and the sizes behind it, in the scratch area: pointers to both."""
     e = d.e
-    at = 0
+    place = e.word("%scratch", at)
     for data, strides in operands:
         d.need_scratch(at + 1 + len(strides))
         e.store(data, "%scratch", at, "ptr")
         for i, s in enumerate(strides):
             e.store(s, "%scratch", at + 1 + i)
         at += 1 + len(strides)
-    return "%scratch", memory.size_words(d, sizes, at)
+    return place, memory.size_words(d, sizes, at)
 
 
 LONG_NS = 15_000            # predicted work beyond which several threads may share it
@@ -177,25 +177,31 @@ def _split(d: Driver, step: RegionCall) -> None:
 
 def run_region(d: Driver, step: RegionCall) -> None:
     """Run the region's kernel; its outputs have memory."""
+    temporary: list[str] = []
+    operands = region_operands(d, step, temporary)
+    call(d, step.spec, operands, arrange_sizes(d, dims.values(d.e, step.space), step.reduce))
+    for base in temporary:
+        d.e.call("release", "%ctx", base)
+
+
+def region_operands(d: Driver, step: RegionCall, temporary: list[str] | None = None) -> list[Operand]:
+    """The operands of a region in its kernel's space. temporary: takes what is to be released after it; needed where it reduces."""
     e = d.e
     sizes = dims.values(e, step.space)
     operands: list[Operand] = []
-    temporary: list[str] = []
     for value, spec in zip(step.inputs, step.spec.inputs, strict=True):
         if not isinstance(value.type, Tensor):
             operands.append((boxed(d, value, spec.dtype), ["0"] * step.spec.rank))
             continue
         rep = d.tensor(value)
         strides = broadcast_strides(d, rep, dims_of(value), step.space)
-        if step.reduce is not None:
+        if step.reduce is not None and temporary is not None:
             rep, strides = _mergeable(d, step, value, rep, strides, sizes, temporary)
         operands.append((rep.data, arrange(strides, step.reduce, len(step.space))))
     for value, level in zip(step.outputs, step.levels, strict=True):
         rep = d.tensor(value)
         operands.append((rep.data, arrange(_output_strides(step, rep, level), step.reduce, len(step.space))))
-    call(d, step.spec, operands, arrange_sizes(d, sizes, step.reduce))
-    for base in temporary:
-        e.call("release", "%ctx", base)
+    return operands
 
 
 def _output_strides(step: RegionCall, rep: TensorRep, level: str) -> list[str]:

@@ -1,17 +1,19 @@
 """Ops that are no regions: kernels of the library, and joins, paddings and sequences, made of copies."""
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from bcvm.bytecode.dtypes import kind
-from bcvm.compiler import abi, packed
+from bcvm.compiler import abi, epilogues, packed
 from bcvm.compiler.driver import dims, kernels_call, memory, states
-from bcvm.compiler.driver.values import Driver, TensorRep
+from bcvm.compiler.driver.values import Driver, TensorRep, contiguous_strides
 from bcvm.compiler.kernels import library
 from bcvm.compiler.optimise import freeze
 from bcvm.compiler.region import RegionInput, RegionOutput, RegionSpec, Step
-from bcvm.compiler.regions import dims_of, dtype_of
+from bcvm.compiler.regions import RegionCall, dims_of, dtype_of
 from bcvm.compiler.target import Target
 from bcvm.errors import Unsupported
 from bcvm.ops.definition import Library
@@ -50,14 +52,78 @@ class _Attrs:
 
 
 def _kernel(d: Driver, node: Node, name: str) -> None:
-    """A kernel of the library: operand words and sizes as its LibraryCall says."""
+    memory.new(d, node.results[0])
+    _launch(d, node, name)
+
+
+def finished(d: Driver, step: RegionCall) -> None:
+    """A kernel of the library with a region as its epilogue (see epilogues); where the region's space turns out to be larger, one after the other."""
+    e = d.e
+    assert step.maker is not None and step.made is not None
+    for v in step.outputs:
+        memory.new(d, v)
+    holds = e.all([e.compare("eq", dims.value(e, a), dims.value(e, b)) for a, b in zip(dims_of(step.made), step.space, strict=True) if a is not b])
+    if holds == "true":
+        _run_finished(d, step, True)
+        return
+    one, two, done = e.new_label("epilogue"), e.new_label("apart"), e.new_label("done")
+    e.branch(holds, one, two)
+    for label in (one, two):
+        e.start(label)
+        e.push()
+        _run_finished(d, step, label == one)
+        e.pop()
+        e.jump(done)
+    e.start(done)
+
+
+def _run_finished(d: Driver, step: RegionCall, together: bool) -> None:
+    e, node, made = d.e, step.maker, step.made
+    assert node is not None and made is not None
+    result, axis = node.results[0], epilogues.squeezed_axis(step)
+    place = next((v for v in step.outputs if dtype_of(v) == dtype_of(result)), None) if together else None
+    sizes = d.sizes(result)
+    if place is None:
+        rep = memory.arena(d, sizes, dims_of(result), dtype_of(result))
+    else:
+        rep = TensorRep(d.tensor(place).data, "null", "0", sizes, contiguous_strides(e, sizes, dtype_of(result)))
+    d.reps[result] = rep
+    if made is not result:
+        assert axis is not None
+        d.reps[made] = TensorRep(rep.data, "null", "0", [*sizes[:axis], *sizes[axis + 1:]], [*rep.strides[:axis], *rep.strides[axis + 1:]])
+    _launch(d, node, node.attrs["op"].form.name, (lambda start, dims: _epilogue(d, step, axis, start, dims)) if together else None)
+    if not together:
+        kernels_call.run_region(d, step)
+    if place is None:
+        e.call("release", "%ctx", rep.base)
+    for v in {result, made}:
+        del d.reps[v]
+
+
+def _epilogue(d: Driver, step: RegionCall, axis: int | None, start: int, dims: Sequence[library.Stride | None]) -> str:
+    """The words of an epilogue (see abi) in the scratch area from `start` on; their address. dims: of the maker's kernel, by those of its result."""
+    e, spec = d.e, replace(step.spec, rank=len(dims))
+    operands: list[kernels_call.Operand] = []
+    for data, strides in kernels_call.region_operands(d, step):
+        own = iter(strides)
+        operands.append((data, ["0" if s is None or s.dim == axis else next(own) for s in dims]))
+    kernel = e.load("%kernels", kernels_call.request(d, spec), "ptr")
+    d.need_scratch(start + abi.EPILOGUE_WORDS)
+    e.store(kernel, "%scratch", start, "ptr")
+    e.store(str(len(operands)), "%scratch", start + 1)
+    e.store(str(spec.rank), "%scratch", start + 2)
+    kernels_call.write_operands(d, operands, (), start + abi.EPILOGUE_WORDS)
+    return e.op(f"ptrtoint ptr {e.word('%scratch', start)} to i64")
+
+
+def _launch(d: Driver, node: Node, name: str, epilogue: Callable[[int, Sequence[library.Stride | None]], str] | None = None) -> None:
+    """A kernel of the library: operand words and sizes as its LibraryCall says. epilogue: writes its words from a place in the scratch area on."""
     e = d.e
     values = [*node.operands, node.results[0]]
     attrs = {k: v for k, v in node.attrs.get("attrs", {}).items() if k != "dims"}  # those are the shape rule's
     if any(_has_dim(a) for a in attrs.values()):
         raise Unsupported(f"{name} with attributes known only at run time")
     call = _library_call(name, tuple(map(dtype_of, values)), tuple(len(dims_of(v)) for v in values), _Attrs(attrs), d.target)
-    memory.new(d, node.results[0])
     reps = [d.tensor(v) for v in values]
 
     def stride(s: library.Stride | None) -> str:
@@ -72,8 +138,11 @@ def _kernel(d: Driver, node: Node, name: str) -> None:
     operands: list[kernels_call.Operand] = [(rep.data, [stride(s) for s in entries]) for rep, entries in zip(reps, call.strides, strict=True)]
     sizes = [str(s) if isinstance(s, int) else reps[s.operand].sizes[s.dim] if isinstance(s, library.Size) else stride(s) for s in call.sizes]
     if name == "matmul" and len(reps[1].sizes) == 2:
-        operands[1], sizes[-1] = _prepacked(d, values[1], operands[1])
+        operands[1], sizes[-2] = _prepacked(d, values[1], operands[1])
     slot = kernels_call.request_kernel(d, kernels_call.LibraryKey(name, call.content), lambda: call.kernel)
+    if epilogue is not None:
+        assert call.finishes is not None
+        sizes[call.finishes] = epilogue(sum(1 + len(strides) for _, strides in operands) + len(sizes), call.strides[-1])
     place, words = kernels_call.write_operands(d, operands, sizes)
     cost = node.attrs["op"].cost
     flops = cost(*(dims_of(v) for v in node.operands), **attrs)[0] if cost is not None else dim(1)

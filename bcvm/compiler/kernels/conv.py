@@ -1,7 +1,7 @@
 """Two-dimensional convolution (cross-correlation) on any strides, one kernel for all sizes; no im2col.
 
 Operands x[B, C, H, W], w[O, C / groups, KH, KW], bias (if any; rank 4 with the byte stride at dim 1, the others 0), out[B, O, OH, OW];
-sizes = [B, C, H, W, O, KH, KW, OH, OW]. Units: see `units`.
+sizes = [B, C, H, W, O, KH, KW, OH, OW, epilogue (see abi), or 0]. Units: see `units`.
 
 A block of output pixels is a matrix product, whose sums run over k = (channel, kh, kw); the micro-kernels read it through tables of offsets. There are
 two ways:
@@ -26,6 +26,7 @@ from .conv_tiles import (
     COLUMNS,
     DEPTH,
     DESC_WORDS,
+    EPILOGUE,
     FETCH,
     FETCH_TILE,
     FETCH_TILES,
@@ -38,6 +39,7 @@ from .conv_tiles import (
     ConvAttrs,
     Form,
     define_pack,
+    define_settle,
     define_strip,
     define_turn,
     pad_before,
@@ -75,6 +77,7 @@ def define(module: Module, form: Form, name: str, attrs: ConvAttrs, has_bias: bo
     define_strip(module, form)
     define_turn(module, form)
     define_pack(module, form)
+    define_settle(module)
     _define_pad_row(module, form)
     _define_image(module, form)
     _define_weights(module, form)
@@ -82,7 +85,8 @@ def define(module: Module, form: Form, name: str, attrs: ConvAttrs, has_bias: bo
     _define_finish(module, form)
     if depthwise.suits(form, attrs.stride, attrs.groups):
         depthwise.define(module, form, attrs, has_bias)
-    _Kernel(Function(module, name, KERNEL_PARAMS, "i32", public=public), form, attrs, has_bias).write()
+    _define_tables(module, form)
+    _Kernel(Function(module, name, KERNEL_PARAMS, "i32", public=public, glue=True), form, attrs, has_bias).write()
 
 
 def _define_pad_row(module: Module, form: Form) -> None:
@@ -175,24 +179,73 @@ def _define_weights(module: Module, form: Form) -> None:
 
 def _define_steps(module: Module, form: Form, attrs: ConvAttrs) -> None:
     """steps(to, channels, KH, KW, channel, row, pixel, phase, step, weight, flip): for each (channel, kh, kw) the byte offsets of a pixel and,
-    `weight` bytes apart, of the weights; the weights first if flip."""
+    `weight` bytes apart, of the weights; the weights first if flip. Nothing is fetched ahead."""
     names = ("channels", "kh", "kw", "channel", "row", "pixel", "phase", "step", "weight", "flip")
     f = Function(module, "steps", [("ptr", "to"), *(("i64", n) for n in names)])
     dh, dw = attrs.dilation
     here, there = f.mul("%flip", 8), f.sub(8, f.mul("%flip", 8))
-    with f.loop(0, "%channels", carried=[("ptr", "%to"), ("i64", "0")]) as c:
-        with f.loop(0, "%kh", carried=[("ptr", c.carried[0]), ("i64", c.carried[1])]) as i:
-            line = f.add(f.mul(c.index, "%channel"), f.mul(f.mul(i.index, dh), "%row"))
-            with f.loop(0, "%kw", carried=[("ptr", i.carried[0]), ("i64", i.carried[1])]) as j:
-                to, weight = j.carried
-                right = f.mul(j.index, dw)
+    # The first channel, then each from the one before.
+    with f.loop(0, "%kh", carried=[("ptr", "%to"), ("i64", "0")]) as i:
+        line = f.mul(f.mul(i.index, dh), "%row")
+        with f.loop(0, "%kw", carried=[("ptr", i.carried[0]), ("i64", i.carried[1])]) as j:
+            to, weight = j.carried
+            right: Value = f.mul(j.index, dw)
+            at = line
+            if attrs.stride[1] > 1:
                 turns = f.div(right, "%step")
-                at = f.add(f.add(line, f.mul(turns, "%pixel")), f.mul(f.sub(right, f.mul(turns, "%step")), "%phase"))
-                f.store("i64", at, f.gep(to, here))
-                f.store("i64", weight, f.gep(to, there))
-                j.next = [f.gep(to, STEP_BYTES), str(f.add(weight, "%weight"))]
-            i.next = [*j.carried]
-        c.next = [*i.carried]
+                at, right = f.add(line, f.mul(f.sub(right, f.mul(turns, "%step")), "%phase")), turns
+            f.store("i64", f.add(at, f.mul(right, "%pixel")), f.gep(to, here))
+            f.store("i64", weight, f.gep(to, there))
+            f.store("i64", 0, f.gep(to, 16))
+            j.next = [f.gep(to, STEP_BYTES), str(f.add(weight, "%weight"))]
+        i.next = [*j.carried]
+    size = f.mul("%kh", "%kw")
+    apart = f.mul("%weight", size)
+    with f.loop(size, f.mul("%channels", size), carried=[("ptr", "%to"), ("ptr", f.gep("%to", f.mul(size, STEP_BYTES)))]) as k:
+        before, to = k.carried
+        for place, more in ((here, "%channel"), (there, apart)):
+            f.store("i64", f.add(f.load("i64", f.gep(before, place)), more), f.gep(to, place))
+        f.store("i64", 0, f.gep(to, 16))
+        k.next = [f.gep(before, STEP_BYTES), f.gep(to, STEP_BYTES)]
+    f.ret()
+    f.end()
+
+
+def _define_tables(module: Module, form: Form) -> None:
+    """Small loops of the kernel, which is compiled in a hurry.
+
+    ahead(steps, depth, weight_row, outputs): the third column of the steps: while the weights of a depth are in use, their rows of the next depth are fetched, a line a step
+    gather(to, from, step, count): elements `step` bytes apart
+    weights(to, count, step): i * step for i < count, and the last of them 16 times more
+    pixels(to, offset, rows, columns, down, right): offsets of a rectangle of pixels, and 16 zeros: the last tile may look at more of them"""
+    f = Function(module, "ahead", [("ptr", "steps"), *(("i64", n) for n in ("depth", "weight_row", "outputs"))])
+    with f.loop(0, "%depth", DEPTH_BLOCK) as block:
+        with f.loop(block.index, f.min(f.add(block.index, DEPTH_BLOCK), "%depth"), carried=[("i64", "0"), ("i64", "0")]) as k:
+            row, line = k.carried
+            f.store("i64", f.add(f.mul(row, "%weight_row"), line), f.gep("%steps", f.add(f.mul(k.index, STEP_BYTES), 16)))
+            last = f.cmp("eq", f.add(row, 1), "%outputs")
+            k.next = [f.select(last, 0, f.add(row, 1)), f.select(last, f.add(line, 64), line)]
+    f.ret()
+    f.end()
+    f = Function(module, "gather", [("ptr", "to"), ("ptr", "from"), ("i64", "step"), ("i64", "count")])
+    with f.loop(0, "%count", carried=[("ptr", "%from")]) as o:
+        f.store(form.element, f.load(form.element, o.carried[0], form.item), f.gep("%to", f.mul(o.index, form.item)), form.item)
+        o.next = [f.gep(o.carried[0], "%step")]
+    f.ret()
+    f.end()
+    f = Function(module, "weights", [("ptr", "to"), ("i64", "count"), ("i64", "step")])
+    with f.loop(0, f.add("%count", 16)) as o:
+        f.store("i64", f.mul(f.min(o.index, f.sub("%count", 1)), "%step"), f.gep("%to", f.mul(o.index, 8)))
+    f.ret()
+    f.end()
+    f = Function(module, "pixels", [("ptr", "to"), *(("i64", n) for n in ("offset", "rows", "columns", "down", "right"))])
+    with f.loop(0, "%rows", carried=[("i64", "%offset"), ("ptr", "%to")]) as r:
+        with f.loop(0, "%columns", carried=[("i64", r.carried[0]), ("ptr", r.carried[1])]) as c:
+            f.store("i64", c.carried[0], c.carried[1])
+            c.next = [str(f.add(c.carried[0], "%right")), f.gep(c.carried[1], 8)]
+        r.next = [str(f.add(r.carried[0], "%down")), c.carried[1]]
+    with f.loop(0, 16) as i:
+        f.store("i64", 0, f.gep(r.carried[1], f.mul(i.index, 8)))
     f.ret()
     f.end()
 
@@ -256,7 +309,7 @@ class _Kernel:
     def write(self) -> None:
         f, form, attrs, item = self.f, self.form, self.attrs, self.form.item
         (sh, sw), (dh, dw), groups, lanes = attrs.stride, attrs.dilation, attrs.groups, form.lanes
-        batch, channels, height, width, outputs, kh, kw, oh, ow = (f.word("%sizes", i) for i in range(9))
+        batch, channels, height, width, outputs, kh, kw, oh, ow, self.epilogue = (f.word("%sizes", i) for i in range(EPILOGUE + 1))
         self.height, self.width, self.oh, self.ow = height, width, oh, ow
         self.input_bytes = f.mul(f.mul(f.mul(batch, channels), f.mul(height, width)), item)
         pointers = [f.load("ptr", f.gep("%operands", 40 * i)) for i in range(4 if self.has_bias else 3)]
@@ -323,7 +376,8 @@ class _Kernel:
         self.pixel = f.select(direct, xs[3], f.mul(self.inner, item))
         self.last = last
 
-        self.panel_outputs = f.min(per_outputs, 2 * OUTPUTS)
+        few = f.both(f.cmp("sge", "%hi", 0), f.cmp("sle", f.sub("%hi", "%lo"), all_lines))   # one block of outputs
+        self.panel_outputs = f.min(per_outputs, f.select(few, OUTPUTS, 2 * OUTPUTS))
         dense_w = _dense(f, item, [per_channels, kh, kw], ws[1:])
         self.weight_row = f.select(dense_w, ws[0], f.mul(depth, item))
         self.panel = f.mul(f.min(f.round_up(per_outputs, lanes), 2 * OUTPUTS), item)      # bytes of a row of transposed weights, and of sums
@@ -352,12 +406,11 @@ class _Kernel:
         with f.when(f.invert(dense_w)):
             f.call("void", "dense_weights", ("ptr", dense), ("ptr", w), *(("i64", n) for n in (outputs, per_channels, kh, kw)), *(("i64", s) for s in ws))
         self.weights = f.select(dense_w, w, dense, "ptr")
-        with f.loop(0, outputs) as o:
-            value = f.load(form.element, f.gep(pointers[2], f.mul(o.index, strides[2][1])), item) if self.has_bias else form.neutral
-            f.store(form.element, value, f.gep(self.bias, f.mul(o.index, item)), item)
         f.store(form.element, form.neutral, self.neutral, item)
-        with f.when(pixels), f.loop(0, f.add(per_outputs, 16)) as o:
-            f.store("i64", f.mul(f.min(o.index, f.sub(per_outputs, 1)), self.weight_row), f.gep(self.table, f.mul(o.index, 8)))
+        bias, step = (pointers[2], strides[2][1]) if self.has_bias else (self.neutral, 0)
+        f.call("void", "gather", ("ptr", self.bias), ("ptr", bias), ("i64", step), ("i64", outputs))
+        with f.when(pixels):
+            f.call("void", "weights", ("ptr", self.table), ("i64", per_outputs), ("i64", self.weight_row))
 
         self.d = d = f.words(DESC_WORDS)
         steps_at = f(f"ptrtoint ptr {self.steps} to i64")
@@ -366,23 +419,21 @@ class _Kernel:
         for word, content in first_words.items():
             f.set_word(d, word, content)
         self.steps_at = steps_at
-        self._write_ahead()
+        with f.when(f.invert(pixels)):
+            f.call("void", "ahead", ("ptr", self.steps), ("i64", depth), ("i64", self.weight_row), ("i64", self.panel_outputs))
         self.x = x
+        self.code = f.words(1)
+        f.set_word(self.code, 0, DONE)
         self._ranges(all_lines, lines)
         f.release("%ctx", scratch)
-        f.ret(f"i32 {DONE}")
+        f.ret(f"i32 {f.load('i32', self.code)}")
         f.end()
 
-    def _write_ahead(self) -> None:
-        """The third column of the steps: while the weights of a depth are in use, their rows of the next depth are fetched, a line a step."""
+    def _settle(self, image: Value, output: Value, row: Value, column: Value, outputs: Value, rows: Value, columns: Value) -> None:
+        """A block of the result is done."""
         f = self.f
-        with f.loop(0, self.depth, DEPTH_BLOCK) as k:
-            with f.loop(k.index, f.min(f.add(k.index, DEPTH_BLOCK), self.depth), carried=[("i64", "0"), ("i64", "0")]) as step:
-                row, line = step.carried
-                ahead = f.select(self.pixels, 0, f.add(f.mul(row, self.weight_row), line))
-                f.store("i64", ahead, f.gep(self.steps, f.add(f.mul(step.index, STEP_BYTES), 16)))
-                last = f.cmp("eq", f.add(row, 1), self.panel_outputs)
-                step.next = [f.select(last, 0, f.add(row, 1)), f.select(last, f.add(line, 64), line)]
+        code = f.call("i32", "settle", ("ptr", "%ctx"), *(("i64", v) for v in (self.epilogue, image, f.add(self.first_output, output), row, column, 1, outputs, rows, columns)))
+        f.store("i32", f(f"or i32 {code}, {f.load('i32', self.code)}"), self.code)
 
     def _ranges(self, all_lines: Value, lines: Value) -> None:
         """Units lo..hi as up to three rectangles of (outputs or groups) x lines: what is left of the first row, whole rows, the start of the last one.
@@ -441,7 +492,7 @@ class _Kernel:
     def _gather(self, start: Value, end: Value) -> Value:
         """Copies the input of a block, if it must be copied, and writes the table of its pixels, if rows are pixels. Returns how many there are."""
         f, xs = self.f, self.xs
-        (sh, sw), sixteen = self.attrs.stride, 16
+        sh, sw = self.attrs.stride
         with f.loop(start, end, carried=[("i64", "0"), ("i64", "0")]) as s:
             line, pixel = s.carried
             count, image, row, rows, column, columns = self._segment(s.index, end)
@@ -456,15 +507,8 @@ class _Kernel:
             place = f.add(f.mul(image, xs[0]), f.add(f.mul(f.mul(row, sh), self.row), f.mul(f.mul(column, sw), self.pixel)))
             base = f.select(self.direct, place, f.mul(line, self.row))
             with f.when(f.invert(self.pixels)):
-                down, right = f.mul(self.row, sh), f.mul(self.pixel, sw)
-                with f.loop(0, rows, carried=[("i64", base), ("ptr", f.gep(self.table, f.mul(pixel, 8)))]) as r:
-                    with f.loop(0, columns, carried=[("i64", r.carried[0]), ("ptr", r.carried[1])]) as c:
-                        f.store("i64", c.carried[0], c.carried[1])
-                        c.next = [str(f.add(c.carried[0], right)), f.gep(c.carried[1], 8)]
-                    r.next = [str(f.add(r.carried[0], down)), c.carried[1]]
-                # The last tile may look at more of them.
-                with f.loop(0, sixteen) as i:
-                    f.store("i64", 0, f.gep(r.carried[1], f.mul(i.index, 8)))
+                f.call("void", "pixels", ("ptr", f.gep(self.table, f.mul(pixel, 8))), *(("i64", n) for n in (
+                    base, rows, columns, f.mul(self.row, sh), f.mul(self.pixel, sw))))
             s.next = [str(f.add(line, f.add(f.mul(f.sub(rows, 1), sh), f.add(self.reach_h, 1)))), str(f.add(pixel, f.mul(rows, columns)))]
         return s.carried[1]
 
@@ -495,6 +539,7 @@ class _Kernel:
                     f.call("void", "strip", ("ptr", self.a), ("ptr", weights), ("ptr", f.gep(r.carried[0], at)), ("ptr", f.gep(r.carried[1], at)),
                            ("ptr", bias), ("i64", f.sub(last, first)), ("i64", wide), ("ptr", self.d))
                 r.next = [f.gep(r.carried[0], f.mul(self.row, sh)), f.gep(r.carried[1], self.outs[2])]
+            self._settle(image, first, row, column, f.sub(last, first), rows, columns)
             s.next = [str(f.add(line, f.add(f.mul(f.sub(rows, 1), sh), f.add(self.reach_h, 1))))]
 
     def _by_outputs(self, start: Value, end: Value, pixels: Value, first: Value, last: Value) -> None:
@@ -535,4 +580,5 @@ class _Kernel:
                 to = f.gep(self.to, f.add(f.add(f.mul(image, self.outs[0]), f.mul(o.index, self.outs[1])), place))
                 f.call("void", "finish", ("ptr", to), *(("i64", n) for n in self.outs[1:]), ("ptr", s.carried[0]), ("i64", self.panel), ("i64", rows),
                        ("i64", columns), ("i64", outputs), ("ptr", bias))
+                self._settle(image, o.index, row, column, outputs, rows, columns)
                 s.next = [f.gep(s.carried[0], f.mul(f.mul(rows, columns), self.panel))]

@@ -9,12 +9,13 @@ Sums are added up in the order (kh, kw) in each, with zeros for padding, so that
 """
 from __future__ import annotations
 
-from .builder import DONE, KERNEL_PARAMS, Function, Module, Value
-from .conv_tiles import COLUMNS, ROWS, Columns, ConvAttrs, Form, pad_before
+from .builder import KERNEL_PARAMS, Function, Module, Value
+from .conv_tiles import COLUMNS, EPILOGUE, ROWS, Columns, ConvAttrs, Form, pad_before
 
 HIGH = 4        # output rows that are computed together
 NARROW = 12     # widest image for `flat`
 VECTORS = 4     # of `flat` that are computed together
+SETTLED = 4096  # elements that an epilogue does at once, where planes are small
 
 # Words of the descriptor: pointers to the plane, its weights, the output, 4 vectors of zeros; sizes and byte strides of them; first row, rows, first column,
 # columns to do; padding; where `flat`'s masks are.
@@ -39,7 +40,7 @@ def define(module: Module, form: Form, attrs: ConvAttrs, has_bias: bool) -> None
         _define_flat(module, form, dilation)
     f = Function(module, "depthwise", KERNEL_PARAMS, "i32")
     e, item = form.element, form.item
-    batch, channels, height, width, _, kh, kw, oh, ow = (f.word("%sizes", i) for i in range(9))
+    batch, channels, height, width, _, kh, kw, oh, ow, epilogue = (f.word("%sizes", i) for i in range(EPILOGUE + 1))
     pointers = [f.load("ptr", f.gep("%operands", 40 * i)) for i in range(4 if has_bias else 3)]
     xs, ws, *bias, outs = [[f.word("%operands", 5 * i + 1 + j) for j in range(4)] for i in range(len(pointers))]
     x, w, out = pointers[0], pointers[1], pointers[-1]
@@ -72,6 +73,8 @@ def define(module: Module, form: Form, attrs: ConvAttrs, has_bias: bool) -> None
         with f.when(flat):
             f.call("void", "depthwise_masks", ("ptr", d))
     small = f.both(f.cmp("eq", kh, 3), f.cmp("eq", kw, 3)) if dilation == (1, 1) else "false"
+    single = f.cmp("eq", batch, 1)
+    waiting = _Waiting(f, epilogue, single, oh, ow)
     with f.loop("%lo", hi) as u:
         channel = f.div(u.index, lines)
         line = f.sub(u.index, f.mul(channel, lines))
@@ -103,9 +106,48 @@ def define(module: Module, form: Form, attrs: ConvAttrs, has_bias: bool) -> None
         f.call("void", "rows_any", *args)
         f.br(after)
         f.label(after)
+        with f.when(f.cmp("ne", epilogue, 0)):
+            whole = f.cmp("eq", count, image_lines)
+            f.choose(whole, lambda: waiting.add(image, channel),
+                     lambda: waiting.settle(image, channel, first_row, first_column, 1, 1, rows, f.min(part, f.sub(ow, first_column))))
+    waiting.flush()
     f.release("%ctx", scratch)
-    f.ret(f"i32 {DONE}")
+    f.ret(f"i32 {f.load('i32', waiting.code)}")
     f.end()
+
+
+class _Waiting:
+    """Whole planes that are done and wait for the epilogue: neighbouring channels of the one image, or neighbouring images of one channel."""
+
+    def __init__(self, f: Function, epilogue: Value, single: str, oh: Value, ow: Value) -> None:
+        self.f, self.epilogue, self.single, self.oh, self.ow = f, epilogue, single, oh, ow
+        self.code, self.image, self.channel, self.count = (f.words(1) for _ in range(4))
+        for word in (self.code, self.image, self.channel, self.count):
+            f.set_word(word, 0, 0)
+
+    def settle(self, *block: Value) -> None:
+        """block: image, channel, row, column, and how many of each."""
+        f = self.f
+        code = f.call("i32", "settle", ("ptr", "%ctx"), ("i64", self.epilogue), *(("i64", v) for v in block))
+        f.store("i32", f(f"or i32 {code}, {f.load('i32', self.code)}"), self.code)
+
+    def flush(self) -> None:
+        f = self.f
+        count = f.word(self.count, 0)
+        with f.when(f.cmp("ne", count, 0)):
+            self.settle(f.word(self.image, 0), f.word(self.channel, 0), 0, 0, f.select(self.single, 1, count), f.select(self.single, count, 1), self.oh, self.ow)
+            f.set_word(self.count, 0, 0)
+
+    def add(self, image: Value, channel: Value) -> None:
+        f = self.f
+        full = f.cmp("sge", f.mul(f.word(self.count, 0), f.mul(self.oh, self.ow)), SETTLED)
+        apart = f.both(f.invert(self.single), f.cmp("ne", channel, f.word(self.channel, 0)))
+        with f.when(f.either(full, apart)):
+            self.flush()
+        with f.when(f.cmp("eq", f.word(self.count, 0), 0)):
+            f.set_word(self.image, 0, image)
+            f.set_word(self.channel, 0, channel)
+        f.set_word(self.count, 0, f.add(f.word(self.count, 0), 1))
 
 
 def _start(module: Module, form: Form, name: str) -> tuple[Function, dict[str, str]]:

@@ -15,7 +15,7 @@ from typing import Literal
 from ...errors import Unsupported
 from ..abi import llvm_type
 from ..target import Target
-from .builder import Function, Module, Value
+from .builder import DONE, Function, Module, Value
 
 ITEMSIZE = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8, "float32": 4, "float64": 8}
 
@@ -27,13 +27,14 @@ OUTPUTS, ROWS, COLUMNS = 32, 4, 256     # of a unit of work, at most
 STEPS, DEPTH, C_ROW, REST, RESUME, BIAS_ROW, FETCH, FETCH_TILE, FETCH_TILES = range(9)
 DESC_WORDS = 9
 STEP_BYTES = 24
+EPILOGUE = 9    # the word of a convolution's sizes that leads to its epilogue
 
 
 @dataclass(frozen=True)
 class ConvAttrs:
     """stride (rows, columns), padding (top, bottom, left, right) or "same" (half of the kernel's reach, the odd one behind), dilation (rows, columns), groups.
 
-    padding "given": top and left are two more words of the sizes."""
+    padding "given": top and left are two more words of the sizes, behind the epilogue."""
 
     stride: tuple[int, int] = (1, 1)
     padding: tuple[int, int, int, int] | Literal["same", "given"] = (0, 0, 0, 0)
@@ -47,7 +48,7 @@ def pad_before(f: Function, attrs: ConvAttrs, kh: Value, kw: Value) -> tuple[Val
         top, left = (f.div(f.max(f.mul(f.sub(k, 1), d), 0), 2) for k, d in zip((kh, kw), attrs.dilation, strict=True))
         return top, left
     if attrs.padding == "given":
-        return f.word("%sizes", 9), f.word("%sizes", 10)
+        return f.word("%sizes", EPILOGUE + 1), f.word("%sizes", EPILOGUE + 2)
     return attrs.padding[0], attrs.padding[2]
 
 
@@ -253,6 +254,20 @@ def _define_tile(module: Module, form: Form, rows: int, vectors: int) -> None:
         for v in range(vectors):
             form.store(f, form.add(f, k.carried[1 + i * vectors + v], bias), f.gep(c[i], v * width), masks[v])
     f.ret()
+    f.end()
+
+
+# -- epilogues
+
+def define_settle(module: Module) -> None:
+    """Defines settle(ctx, epilogue, image, output, row, column, images, outputs, rows, columns): the epilogue, if there is one, on a block. The kernel's code."""
+    names = ("image", "output", "row", "column", "images", "outputs", "rows", "columns")
+    f = Function(module, "settle", [("ptr", "ctx"), ("i64", "epilogue"), *(("i64", n) for n in names)], "i32", glue=True)
+    f.fail_if(f.cmp("eq", "%epilogue", 0), DONE)
+    place = f.words(len(names))
+    for i, name in enumerate(names):
+        f.set_word(place, i, f"%{name}")
+    f.ret(f"i32 {f.through_table('%ctx', 'finish', '%ctx', f('inttoptr i64 %epilogue to ptr'), place)}")
     f.end()
 
 

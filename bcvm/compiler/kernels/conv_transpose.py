@@ -43,7 +43,7 @@ def _define_kernel(module: Module, name: str, attrs: ConvAttrs, has_bias: bool) 
     most = f.mul(f.mul(blocks, f.ceil_div(oh, sh * ROWS)), f.ceil_div(ow, sw * COLUMNS))
     hi = f.select(f.cmp("slt", "%hi", 0), f.mul(most, groups * sh * sw), "%hi")
 
-    operands, sizes = f.words(5 * len(pointers)), f.words(11)
+    operands, sizes = f.words(5 * len(pointers)), f.words(12)
     with f.loop("%lo", hi) as u:
         phase = f.div(u.index, most)
         start = f.sub(u.index, f.mul(phase, most))
@@ -70,7 +70,7 @@ def _define_kernel(module: Module, name: str, attrs: ConvAttrs, has_bias: bool) 
             for j, stride in enumerate(strides):
                 f.set_word(operands, 5 * i + 1 + j, stride)
         v, h = rows[1], rows[0]
-        for i, n in enumerate((batch, per_channels, h.height, v.height, per_outputs, h.taps, v.taps, h.places, v.places, h.before, v.before)):
+        for i, n in enumerate((batch, per_channels, h.height, v.height, per_outputs, h.taps, v.taps, h.places, v.places, 0, h.before, v.before)):
             f.set_word(sizes, i, n)
         # The phase's units in proportion.
         units = f.mul(f.mul(blocks, f.ceil_div(h.places, ROWS)), f.ceil_div(v.places, COLUMNS))

@@ -28,7 +28,7 @@ What has no kernel raises Unsupported.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -62,12 +62,14 @@ class Stride:
 @dataclass(frozen=True)
 class LibraryCall:
     """generate: gives what to compile, which takes time. strides: for each operand, the result last, one entry per dim of the kernel (all have the same
-    number of them). sizes: the words of the sizes array. units: (size, block) factors."""
+    number of them). sizes: the words of the sizes array. units: (size, block) factors. finishes: which of the sizes may be the address of an epilogue (see abi),
+    if one may."""
 
     generate: partial[KernelSource]
     strides: tuple[tuple[Stride | None, ...], ...]
     sizes: tuple[int | Size | Stride, ...]
     units: tuple[tuple[int | Size, int], ...]
+    finishes: int | None = None
 
     @cached_property
     def kernel(self) -> KernelSource:
@@ -127,7 +129,7 @@ def _product(dtype: str, ranks: tuple[int, ...], target: Target, packed: bool) -
     )
     sizes: tuple[int | Size, ...] = ((1,) * pad + tuple(Size(2, i) for i in range(batch)) + (Size(2, batch) if row else 1, Size(2, out - 1) if column else 1, Size(0, a - 1)))
     blocks = (1,) * (pad + batch) + (matmul.ROWS, matmul.panel_columns(dtype, target))
-    return LibraryCall(partial(matmul.generate, dtype, pad + batch, target), strides, (*sizes, int(packed)), tuple(zip(sizes[:-1], blocks, strict=True)))
+    return LibraryCall(partial(matmul.generate, dtype, pad + batch, target), strides, (*sizes, int(packed), 0), tuple(zip(sizes[:-1], blocks, strict=True)), len(sizes) + 1)
 
 
 def _numbers(name: str, value: Any, count: int) -> tuple[int, ...]:
@@ -157,10 +159,16 @@ def _convolution(name: str, dtypes: tuple[str, ...], ranks: tuple[int, ...]) -> 
 def _conv2d(dtypes: tuple[str, ...], ranks: tuple[int, ...], attrs: Attrs, target: Target) -> LibraryCall:
     dtype, out, strides = _convolution("conv2d", dtypes, ranks)
     found = _conv_attrs("conv2d", attrs)
-    sizes = (*(Size(0, i) for i in range(4)), Size(1, 0), Size(1, 2), Size(1, 3), Size(out, 2), Size(out, 3))
+    sizes: tuple[int | Size, ...] = (*(Size(0, i) for i in range(4)), Size(1, 0), Size(1, 2), Size(1, 3), Size(out, 2), Size(out, 3), 0)
+    finishes = len(sizes) - 1
+    if not isinstance(found.padding, str):  # one kernel for all
+        top, bottom, left, right = found.padding
+        if min(top, bottom, left, right) < 0:
+            raise Unsupported(f"conv2d with padding {found.padding}")
+        found, sizes = replace(found, padding="given"), (*sizes, top, left)
     blocks: tuple[int | Size, int] = (found.groups, 1) if found.groups > 1 else (Size(1, 0), conv.OUTPUTS)
     return LibraryCall(partial(conv.generate, dtype, found, out == 3, target), strides, sizes,
-                       (blocks, (Size(0, 0), 1), (Size(out, 2), conv.ROWS), (Size(out, 3), conv.COLUMNS)))
+                       (blocks, (Size(0, 0), 1), (Size(out, 2), conv.ROWS), (Size(out, 3), conv.COLUMNS)), finishes)
 
 
 def _conv_transpose2d(dtypes: tuple[str, ...], ranks: tuple[int, ...], attrs: Attrs, target: Target) -> LibraryCall:

@@ -1,7 +1,7 @@
 """The matrix product C[..., M, N] = A[..., M, K] @ B[..., K, N]: one kernel for all sizes and strides.
 
-Operands A, B, C have rank batch_rank + 2; sizes are the batch dims, then M, N, K, then 1 if B is packed, else 0; a broadcast batch dim has stride 0 in its
-operand. Units (see `units`) are blocks of C: for each batch, rows in blocks of ROWS by panels of columns. K = 0 gives zeros. Halves are summed as float32.
+Operands A, B, C have rank batch_rank + 2; sizes are the batch dims, then M, N, K, then 1 if B is packed, else 0, then the epilogue (see abi), or 0; a broadcast
+batch dim has stride 0 in its operand. Units (see `units`) are blocks of C: for each batch, rows in blocks of ROWS by panels of columns. K = 0 gives zeros. Halves are summed as float32.
 
 A packed B (`pack`) lies in panels of `panel_columns` columns; the last has what is left, rounded up to whole vectors. A panel is K rows, one after the
 other. Halves are packed as float32. A packed B has no batch dims, and its strides are not looked at.
@@ -37,14 +37,16 @@ FEW_TO_READ_AHEAD = 8       # up to so many rows of A, lines of such rows asked 
 PACK_ROWS_FROM, PACK_STRIDE = 48, 4096   # so many rows of A make packing pay where B's rows lie a multiple of so many bytes apart
 FEW_ROWS, DOT_DEPTH = 4, 12 # so many rows of A, or so much of K per row, make dot products with a transposed B pay
 SWAP_COLUMNS = 3            # up to so many columns of C become its rows
+SETTLED = 8192              # elements of C that are worth a call of the epilogue
 
 DIRECT, PACKED, PACK_COLUMNS, PACK_ROWS, PACK_ANY = range(5)
 
 # Words that by_tiles gets behind the descriptor of the micro-kernels and its mask: K in all and K at a time, how far B is read ahead, strides of B and C,
-# how B is read, scratch for a panel and for a block of C, whether C is computed there, a row of zeros.
+# how B is read, scratch for a panel and for a block of C, whether C is computed there, a row of zeros. For the epilogue: what settle gets, and the kernel's code.
 STATE = MASK + 4
 ALL_DEPTH, SOURCE_ROW, SOURCE_COLUMN, RESULT_ROW, RESULT_COLUMN, MODE, BLOCK, VIA_SCRATCH, ZEROS, DEPTH_STEP, PANEL, READ_AHEAD = range(STATE, STATE + 12)
-STATE_WORDS = STATE + 12
+CONTEXT, SIZES, EPILOGUE, SWAPPED, BATCH, FIRST_ROW, FIRST_COLUMN, CODE = range(STATE + 12, STATE + 20)
+STATE_WORDS = STATE + 20
 
 
 def generate(dtype: str, batch_rank: int, target: Target) -> KernelSource:
@@ -57,6 +59,7 @@ def generate(dtype: str, batch_rank: int, target: Target) -> KernelSource:
     if not form.half:
         define_dots(module, form)
     define_copy_out(module, form)
+    _define_settle(module, batch_rank)
     _define_by_tiles(module, form)
     name = f"matmul_{dtype}_{batch_rank}"
     _define_kernel(module, form, name, batch_rank)
@@ -90,6 +93,37 @@ def pack(b: Any, target: Target) -> Any:
     return out
 
 
+def _define_settle(module: Module, batch_rank: int) -> None:
+    """settle(state, column, rows, columns): the epilogue, if there is one, on a block of the strip at hand, batch by batch."""
+    f = Function(module, "settle", [("ptr", "d"), ("i64", "column"), ("i64", "rows"), ("i64", "columns")], glue=True)
+    epilogue, sizes, context = (f.load("ptr", f.gep("%d", 8 * w)) for w in (EPILOGUE, SIZES, CONTEXT))
+    have = f(f"icmp ne ptr {epilogue}, null")
+    with f.when(have):
+        place = f.words(2 * (batch_rank + 2))
+        swapped = f.cmp("ne", f.word("%d", SWAPPED), 0)
+        row, column = f.word("%d", FIRST_ROW), f.add(f.word("%d", FIRST_COLUMN), "%column")
+        row, column, rows, columns = (f.select(swapped, b, a) for a, b in ((row, column), (column, row), ("%rows", "%columns"), ("%columns", "%rows")))
+        m = f.word(sizes, batch_rank)
+        f.set_word(place, batch_rank + 1, column)
+        f.set_word(place, 2 * batch_rank + 3, columns)
+        with f.loop(0, rows) as i:
+            at = f.add(row, i.index)
+            inside = f.rem(at, m)
+            batch: Value = f.add(f.word("%d", BATCH), f.div(at, m))
+            i.step = f.min(f.sub(m, inside), f.sub(rows, i.index))
+            f.set_word(place, batch_rank, inside)
+            f.set_word(place, 2 * batch_rank + 2, i.step)
+            for k in reversed(range(batch_rank)):
+                size = f.word(sizes, k)
+                f.set_word(place, k, f.rem(batch, size))
+                f.set_word(place, batch_rank + 2 + k, 1)
+                batch = f.div(batch, size)
+            code = f.through_table(context, "finish", context, epilogue, place)
+            f.set_word("%d", CODE, f.arith("or", f.word("%d", CODE), f(f"zext i32 {code} to i64")))
+    f.ret()
+    f.end()
+
+
 def _define_by_tiles(module: Module, form: Form) -> None:
     """by_tiles(state, a, b, c, rows, columns): a strip of C, panel by panel."""
     f = Function(module, "by_tiles", [("ptr", "d"), ("ptr", "a"), ("ptr", "b"), ("ptr", "c"), ("i64", "rows"), ("i64", "columns")], glue=True)
@@ -102,7 +136,7 @@ def _define_by_tiles(module: Module, form: Form) -> None:
     packed = f.cmp("eq", mode, PACKED)
     to_row = f.select(via_scratch, form.panel * item, c_row)
     f.set_word("%d", C_ROW, to_row)
-    with f.loop(0, "%columns") as j:
+    with f.loop(0, "%columns", carried=[("i64", "0")]) as j:
         rest = f.sub("%columns", j.index)
         full = f.cmp("sgt", f.mul(f.ceil_div(f.min(rest, form.panel), lanes), 2), form.vectors)
         width = f.select(full, form.panel, lanes)
@@ -134,6 +168,12 @@ def _define_by_tiles(module: Module, form: Form) -> None:
             k.next = [f.gep(a, f.mul(a_column, depth_block)), f.gep(panel, f.mul(source_row, depth_block))]
         with f.when(via_scratch):
             f.call("void", "copy_out", ("ptr", target), ("i64", c_row), ("i64", c_column), ("ptr", block), ("i64", to_row), ("i64", "%rows"), ("i64", used))
+        done = f.add(j.index, used)
+        waiting = f.sub(done, j.carried[0])
+        due = f.either(f.cmp("sge", f.mul(waiting, "%rows"), SETTLED), f.cmp("eq", done, "%columns"))
+        with f.when(due):
+            f.call("void", "settle", ("ptr", "%d"), ("i64", j.carried[0]), ("i64", "%rows"), ("i64", waiting))
+        j.next = [f.select(due, done, j.carried[0])]
     f.ret()
     f.end()
 
@@ -157,7 +197,7 @@ def _define_kernel(module: Module, form: Form, name: str, batch_rank: int) -> No
     batch_sizes: list[Value] = [f.word("%sizes", i) for i in range(batch_rank)]
     m: Value
     n: Value
-    m, n, depth, is_packed = (f.word("%sizes", batch_rank + i) for i in range(4))
+    m, n, depth, is_packed, epilogue = (f.word("%sizes", batch_rank + i) for i in range(5))
     batches: Value = 1
     for size in batch_sizes:
         batches = f.mul(batches, size)
@@ -235,11 +275,14 @@ def _define_kernel(module: Module, form: Form, name: str, batch_rank: int) -> No
     f.store(form.wide(form.vectors), "zeroinitializer", zeros, 64)
     state: dict[int, Value] = {
         A_ROW: a.row, A_COLUMN: a.column, ALL_DEPTH: depth, DEPTH_STEP: depth_step, READ_AHEAD: ahead, SOURCE_ROW: b.row, SOURCE_COLUMN: b.column,
-        RESULT_ROW: c.row, RESULT_COLUMN: c.column, MODE: mode, VIA_SCRATCH: f(f"zext i1 {via_scratch} to i64"), ZEROS: f(f"ptrtoint ptr {zeros} to i64")}
+        RESULT_ROW: c.row, RESULT_COLUMN: c.column, MODE: mode, VIA_SCRATCH: f(f"zext i1 {via_scratch} to i64"), ZEROS: f(f"ptrtoint ptr {zeros} to i64"),
+        EPILOGUE: epilogue, SWAPPED: f(f"zext i1 {swap} to i64"), CODE: DONE}
     if form.half:
         state |= {A_ROW: wide_row, A_COLUMN: item}
     for word, value in state.items():
         f.set_word(d, word, value)
+    f.store("ptr", "%ctx", f.gep(d, 8 * CONTEXT))
+    f.store("ptr", "%sizes", f.gep(d, 8 * SIZES))
     f.store("ptr", scratch, f.gep(d, 8 * PANEL))
     f.store("ptr", block, f.gep(d, 8 * BLOCK))
     merged = f.cmp("eq", batches, 1)
@@ -252,6 +295,8 @@ def _define_kernel(module: Module, form: Form, name: str, batch_rank: int) -> No
         step_m = f.ceil_div(m, blocks)
         m0, n0 = f.mul(f.rem(other, blocks), step_m), f.mul(panel, form.panel)
         rows, columns = f.min(step_m, f.sub(m, m0)), f.min(f.mul(unit.step, form.panel), f.sub(n, n0))
+        for word, value in {BATCH: batch, FIRST_ROW: m0, FIRST_COLUMN: n0}.items():
+            f.set_word(d, word, value)
         pa = f.gep(a_data, f.mul(m0, a.row))
         pb = f.gep(b_data, f.select(packed, f.mul(f.mul(n0, depth), item), f.mul(n0, b.column)))
         pc = f.gep(f.gep(c.data, f.mul(m0, c.row)), f.mul(n0, c.column))
@@ -267,11 +312,13 @@ def _define_kernel(module: Module, form: Form, name: str, batch_rank: int) -> No
             f.choose(f.cmp("eq", m, 1), lambda: f.call("void", "lines1", *arguments), lambda: f.call("void", f"lines{MOST_LINES}", *arguments))
             with f.when(via_scratch):
                 f.call("void", "copy_out", ("ptr", pc), ("i64", c.row), ("i64", c.column), ("ptr", block), ("i64", c_row), ("i64", m), ("i64", columns))
+            f.call("void", "settle", ("ptr", d), ("i64", 0), ("i64", m), ("i64", columns))
 
         def dots(pa: str = pa, pb: str = pb, pc: str = pc, rows: str = rows, columns: str = columns) -> None:
             arguments: list[tuple[str, Value]] = [("ptr", pa), ("ptr", pb), ("ptr", pc),
                                                   *(("i64", v) for v in (a.row, c.row, b.column, c.column, depth, rows, columns))]
             f.call("void", "dots", *arguments)
+            f.call("void", "settle", ("ptr", d), ("i64", 0), ("i64", rows), ("i64", columns))
 
         def tiles(pa: str = pa, pb: str = pb, pc: str = pc, rows: str = rows, columns: str = columns) -> None:
             if form.half:
@@ -283,7 +330,7 @@ def _define_kernel(module: Module, form: Form, name: str, batch_rank: int) -> No
         f.choose(by_lines, lines, tiles if form.half else lambda: f.choose(dot, dots, tiles))
     with f.when(f.cmp("ne", sizes, 0)):
         f.release("%ctx", scratch)
-    f.ret(f"i32 {DONE}")
+    f.ret(f"i32 {f.load('i32', f.gep(d, 8 * CODE))}")
     f.end()
 
 

@@ -47,7 +47,7 @@ def out_size(padded: int, kernel: int, stride: int, dilation: int) -> int:
 def convolve(target: Target, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None, attrs: ConvAttrs, out: np.ndarray, lo: int = 0, hi: int = -1) -> None:
     source = conv.generate(str(x.dtype), attrs, bias is not None, target)
     operands = [(x, x.strides), (w, w.strides), *([] if bias is None else [(bias, (0, bias.strides[0], 0, 0))]), (out, out.strides)]
-    sizes = (*x.shape, w.shape[0], *w.shape[2:], *out.shape[2:])
+    sizes = (*x.shape, w.shape[0], *w.shape[2:], *out.shape[2:], 0)
     assert h.run(h.compile_kernel(source, target), h.operand_words(*operands), h.words(*sizes), lo, hi) == 0
 
 

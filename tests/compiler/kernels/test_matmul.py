@@ -26,7 +26,7 @@ def kernel(dtype: str, batch_rank: int, target: Target) -> object:
 
 def product(target: Target, a: np.ndarray, b: np.ndarray, c: np.ndarray, lo: int = 0, hi: int = -1) -> None:
     """c = a @ b by the kernel; a and b have c's batch dims (broadcast to them)."""
-    sizes = (*c.shape, a.shape[-1], 0)
+    sizes = (*c.shape, a.shape[-1], 0, 0)
     operands = h.operand_words(*((x, x.strides) for x in (a, b, c)))
     assert h.run(kernel(str(c.dtype), c.ndim - 2, target), operands, h.words(*sizes), lo, hi) == 0
 
@@ -172,7 +172,7 @@ def test_without_memory_it_says_so() -> None:
     operands = h.operand_words((a, a.strides), (b, b.strides), (c, c.strides))
     h.refuse[0] = True
     try:
-        assert h.run(function, operands, h.words(8, 8, 8, 0)) == 2
+        assert h.run(function, operands, h.words(8, 8, 8, 0, 0)) == 2
     finally:
         h.refuse[0] = False
 
@@ -200,7 +200,7 @@ def test_halves_are_summed_as_float32(target: Target, dtype: str) -> None:
             exact = x.astype(np.float64) @ y.astype(np.float64)
             c = np.zeros((m, n), a.dtype)
             operands = h.operand_words(*((z, z.strides) for z in (a, b, c)))
-            assert h.run(call, operands, h.words(m, n, k, 0)) == 0
+            assert h.run(call, operands, h.words(m, n, k, 0, 0)) == 0
             got = (c.astype(np.uint32) << 16).view(np.float32) if dtype == "bfloat16" else c.astype(np.float32)
             half = 2.0 ** (-8 if dtype == "bfloat16" else -11)
             assert (abs(got - exact) <= half * abs(exact) * 1.01 + 1e-5 * np.sqrt(k + 1) * 4 + 1e-7).all()
@@ -221,7 +221,7 @@ def test_a_packed_operand_gives_the_same_product(target: Target, dtype: str) -> 
             c = np.zeros((m, n), dtype)
             operands = h.operand_words((a, a.strides), (panels, (0, 0)), (c, c.strides))
             for lo, hi in ((0, 1), (1, matmul.units(1, m, n, dtype, target))):
-                assert h.run(call, operands, h.words(m, n, k, 1), lo, hi) == 0
+                assert h.run(call, operands, h.words(m, n, k, 1, 0), lo, hi) == 0
             if dtype.startswith("float"):
                 exact = a.astype(np.float64) @ b.astype(np.float64)
                 np.testing.assert_allclose(c, exact, rtol=2e-3 if dtype == "float16" else 1e-4, atol=1e-3 if dtype == "float16" else 1e-4)
