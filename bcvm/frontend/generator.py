@@ -91,8 +91,8 @@ class BytecodeGenerator(ExpressionGenerator):
     """Walks the statements of one function. WholeFunction is raised where only Python itself can run it."""
 
     def __init__(self, name: str, code: CodeType, source: Source, parameters: Sequence[Parameter], hints: Mapping[str, Hinted],
-                 flagged: frozenset[str] = frozenset()) -> None:
-        """`flagged`: locals that get a flag which says whether they are set (see NeedsFlags)."""
+                 flagged: frozenset[str] = frozenset(), hidden: frozenset[str] = frozenset()) -> None:
+        """`flagged`: locals that get a flag which says whether they are set (see NeedsFlags). `hidden`: builtins that the function's globals hide."""
         if code.co_flags & _GENERATORS:
             raise WholeFunction("it is a generator or a coroutine")
         node = source.node
@@ -105,7 +105,7 @@ class BytecodeGenerator(ExpressionGenerator):
         names.visit_all(body or [node.body])
         locals_ = (set(names.stores) | names.deletes) - names.globals - names.nonlocals
         _check(names, locals_, node)
-        super().__init__(start_program(name, code, parameters, hints), source.lines, locals_, frozenset(code.co_freevars), names.globals, flagged)
+        super().__init__(start_program(name, code, parameters, hints), source.lines, locals_, frozenset(code.co_freevars), names.globals, flagged, hidden)
         self.node, self.module_imports = node, source.imports
         given = frozenset(p.name for p in parameters)
         self.outliner = Outliner(name, code, locals_, names, body, given, flagged)

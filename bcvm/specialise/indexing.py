@@ -104,7 +104,25 @@ def index_tensor(m: "Machine", obj: Value, index: Tree) -> Tree:
     if is_mask(index, t):
         return masked(m, obj, index)  # type: ignore[arg-type]
     parts = index.items if isinstance(index, Aggregate) and index.kind == "tuple" else (index,)
+    if 2 <= len(parts) <= t.rank and all(isinstance(p, Value) and isinstance(p.type, Tensor) and p.type.dtype in ("int32", "int64") and p.type.rank for p in parts):
+        return at_places(m, obj, parts)  # type: ignore[arg-type]
     return slice_view(m, obj, index_items(m, obj, index), array=any(isinstance(p, Const) and p.value is Ellipsis for p in parts))
+
+
+def at_places(m: "Machine", obj: Value, indices: tuple[Value, ...]) -> Tree:
+    """obj[i, j, ...] by arrays of places in the first axes, one for each: taken from the rows of these axes as one."""
+    b, n = m.builder, len(indices)
+    dims = b.dims(obj)
+    place = within = None
+    for index, size in zip(indices, map(b.int_of, dims), strict=False):
+        at = b.cast(index, "int64")
+        at = b.op("where", b.op("lt", at, 0), b.op("add", at, size), at)
+        good = b.op("logical_and", b.op("ge", at, 0), b.op("lt", at, size))
+        place = at if place is None else b.op("add", b.op("mul", place, size), at)
+        within = good if within is None else b.op("logical_and", within, good)
+    rows = product(dims[:n])
+    beyond = b.as_tensor(b.int_of(rows), "int64")  # no place in one axis may pass for another row's
+    return taken(b, b.reshape(obj, [rows, *dims[n:]]), b.op("where", within, place, beyond), 0)  # type: ignore[no-any-return]
 
 
 def is_mask(index: Tree, t: Tensor) -> bool:
