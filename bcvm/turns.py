@@ -11,9 +11,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-PATIENCE = 0.02  # seconds that the compile thread waits for one call; a longer one has to share
+PATIENCE = 0.02  # seconds that the compile thread waits for one call, at all checkpoints together; a longer one has to share
 
 _calls = 0                                # calls being interpreted that a compilation would disturb
+_begun = 0                                # times that a call began while none was inside
+_patient = (0, 0.0)                       # the last of them that the compile thread waited for, and until when
 _changed = threading.Condition()
 _compiling: int | None = None             # the thread that compiles
 _waited_for = False
@@ -21,8 +23,9 @@ _elsewhere = False
 
 
 def begin_call() -> None:
-    global _calls
+    global _calls, _begun
     with _changed:
+        _begun += not _calls
         _calls += 1
 
 
@@ -47,13 +50,15 @@ def checkpoint() -> None:
 
 
 def _wait() -> None:
-    end = time.perf_counter() + PATIENCE
+    global _patient
+    now = time.perf_counter()
     with _changed:
-        while _calls:
-            left = end - time.perf_counter()
-            if left <= 0:
-                return
-            _changed.wait(left)
+        if _patient[0] != _begun:
+            _patient = _begun, now + PATIENCE
+        end = _patient[1]
+        while _calls and now < end:
+            _changed.wait(end - now)
+            now = time.perf_counter()
 
 
 @contextmanager

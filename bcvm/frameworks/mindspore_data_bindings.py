@@ -488,3 +488,4 @@ def _item(b: Any, x: Any, *index: Any) -> Any:
 
 
 binds(method="contiguous", **MS)(lambda b, x: x)
+binds(*named("clone"), method=("copy", "clone"), **MS)(lambda b, x: b.copy(x))

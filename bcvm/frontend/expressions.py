@@ -93,7 +93,7 @@ class ExpressionGenerator(Emitter):
         self._import_names: set[str] = set()
 
     def expr(self, node: ast.expr) -> None:
-        handler = _EXPRESSIONS.get(type(node))
+        handler = EXPRESSIONS.get(type(node))
         if handler is None:
             self.outlined(node)
         else:
@@ -312,7 +312,7 @@ class ExpressionGenerator(Emitter):
 
     # -- calls
     def _list_comprehension(self, node: ast.ListComp) -> None:
-        if has_form(node, _EXPRESSIONS):
+        if has_form(node, EXPRESSIONS):
             emit_list(self, node)
         else:
             self.outlined(node)
@@ -320,7 +320,7 @@ class ExpressionGenerator(Emitter):
     def _exhausts(self, node: ast.Call) -> bool:
         """tuple(... for ...) and its like, of Python's own tuple."""
         func = node.func
-        if not consumes_generator(node) or not isinstance(func, ast.Name) or not has_form(node.args[0], _EXPRESSIONS):  # type: ignore[arg-type]
+        if not consumes_generator(node) or not isinstance(func, ast.Name) or not has_form(node.args[0], EXPRESSIONS):  # type: ignore[arg-type]
             return False
         return func.id in EXHAUST and not any(func.id in names for names in (self.locals, self.free, self.hidden, self.renamed))
 
@@ -468,10 +468,10 @@ def _folded(node: ast.expr) -> tuple[Any] | None:
     return None
 
 
-_EXPRESSIONS: dict[type, Callable[[ExpressionGenerator, Any], None]] = {
+EXPRESSIONS: dict[type, Callable[[ExpressionGenerator, Any], None]] = {
     ast.Constant: ExpressionGenerator._constant, ast.Name: ExpressionGenerator._name, ast.BinOp: ExpressionGenerator._binary,
     ast.UnaryOp: ExpressionGenerator._unary, ast.BoolOp: ExpressionGenerator._bool, ast.Compare: ExpressionGenerator._compare,
     ast.IfExp: ExpressionGenerator._conditional, ast.Attribute: ExpressionGenerator._attribute, ast.Subscript: ExpressionGenerator._subscript,
     ast.Slice: ExpressionGenerator._slice, ast.Tuple: ExpressionGenerator._tuple, ast.List: ExpressionGenerator._list, ast.Dict: ExpressionGenerator._dict,
-    ast.Call: ExpressionGenerator._call, ast.ListComp: ExpressionGenerator._list_comprehension, ast.NamedExpr: ExpressionGenerator._walrus,
+    ast.Call: lambda g, node: g._call(node), ast.ListComp: ExpressionGenerator._list_comprehension, ast.NamedExpr: ExpressionGenerator._walrus,
 }

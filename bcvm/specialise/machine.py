@@ -252,6 +252,21 @@ class Machine:
     def end(self, terminator: Terminator) -> None:
         self.block.end = terminator
 
+    def replace(self, old: Value, new: Value) -> None:
+        """Another value for the object that `old` is, wherever it is held."""
+        memo: dict[int, Tree] = {}
+
+        def changed(tree: Tree) -> Tree:
+            if tree is old:
+                return new
+            if not isinstance(tree, Aggregate) or all(v is not old for v in leaves(tree)):
+                return tree
+            if id(tree) not in memo:
+                memo[id(tree)] = Aggregate(tree.kind, tuple(changed(i) for i in tree.items))
+            return memo[id(tree)]
+        for frame in self.frames:
+            frame.locals[:], frame.stack[:] = [changed(t) for t in frame.locals], [changed(t) for t in frame.stack]
+
     # -- control flow
     def branch(self, condition: Value, then_pc: int, else_pc: int, then_stack: Callable[[Frame], None] | None = None, else_stack: Callable[[Frame], None] | None = None) -> None:
         """End with a branch; the stack functions edit the new top frames."""

@@ -135,6 +135,8 @@ def identical(a: Tree, b: Tree) -> bool:
 
 
 def contains(m: "Machine", item: Tree, container: Tree) -> bool:
+    if isinstance(container, Const) and isinstance(container.value, (set, frozenset)) and container.handle is not None:
+        raise Unsupported("membership in a set that may change")
     if isinstance(item, Const) and isinstance(container, Const) and type(container.value) in (str, dict, tuple, list, frozenset):
         if type(container.value) in (dict, tuple, list):
             m.resolver.items(container)
@@ -152,7 +154,7 @@ def truth(m: "Machine", tree: Tree) -> Const | Value:
     """bool(tree): a constant or a bool value."""
     if isinstance(tree, Const):
         v = tree.value
-        if type(v) in (tuple, list, dict):
+        if type(v) in (tuple, list, dict, set, frozenset):
             return Const(m.resolver.length(tree) > 0)
         if type(v) in _PLAIN or v is Ellipsis:
             return Const(bool(v))

@@ -104,7 +104,7 @@ class Resolver:
         if issubclass(cls, tuple(IDENTITY)):  # not isinstance, which may run code of the object's
             self.guard("is", path, obj)
             return Const(obj, path)
-        if cls in (tuple, list, dict):
+        if cls in (tuple, list, dict, set, frozenset):
             return self.held(obj, path, name)
         if is_jitted(obj) or callable(obj) and not cls.__flags__ & (1 << 9) or binding_for(obj) is not None and cls.__module__.partition(".")[0] in ("numpy", "builtins"):
             self.guard("is", path, obj)  # a function of some library
