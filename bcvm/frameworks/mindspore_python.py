@@ -127,7 +127,8 @@ def tensor_of_numbers(b: Any, data: Tree, wanted: str | None) -> Tree:
     return b.reshape(b.op("stack", *made, axis=0), sizes) if sizes else made[0]
 
 
-def parameters_and_names(b: Any, cell: Tree, name_prefix: Tree = Const(""), expand: Tree = Const(True)) -> Aggregate:
+@binds("mindspore.nn.Cell.parameters_and_names", library="mindspore")
+def parameters_and_names(b: Any, cell: Any, name_prefix: Any = "", expand: Any = True) -> Aggregate:
     """The parameters of a cell and of all below it. Which cells and parameters there are is guarded."""
     from mindspore.nn import Cell
     resolver, prefix = b.m.resolver, b.constant(name_prefix)
@@ -162,14 +163,9 @@ def parameters_and_names(b: Any, cell: Tree, name_prefix: Tree = Const(""), expa
     return Aggregate("iterator", (Aggregate("tuple", tuple(found)), Const(0, "unroll")))
 
 
-@binds("mindspore.nn.Cell.parameters_and_names", library="mindspore")
-def _parameters_and_names(b: Any, cell: Tree, name_prefix: Tree = Const(""), expand: Tree = Const(True)) -> Tree:
-    return parameters_and_names(b, cell, name_prefix, expand)
-
-
 @binds("mindspore.nn.Cell.get_parameters", library="mindspore")
-def _get_parameters(b: Any, cell: Tree, expand: Tree = Const(True)) -> Tree:
-    pairs = b.items(parameters_and_names(b, cell, Const(""), expand))
+def _get_parameters(b: Any, cell: Any, expand: Any = True) -> Aggregate:
+    pairs = b.items(parameters_and_names(b, cell, "", expand))
     return Aggregate("iterator", (Aggregate("tuple", tuple(p.items[1] for p in pairs)), Const(0, "unroll")))
 
 

@@ -60,7 +60,7 @@ def specialise_continuation(bound: BoundProgram, pc: int, locals_: Sequence[Any]
 
 
 def _specialise(bound: BoundProgram, make_frame: Callable[[Machine], Frame], program_of: Callable[[Any], BoundProgram], leave_at: list[int] | None) -> Graph:
-    constants: dict[Path, Any] = {}
+    constants: dict[Any, Any] = {}
     while True:
         known = len(constants)
         m = Machine(bound.program.name, program_of, constants, leave_at)

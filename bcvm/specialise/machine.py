@@ -96,7 +96,7 @@ class LoopVersion:
 class Machine:
     """Makes one Graph. `program_of` turns a Python function into a BoundProgram (the frontend's)."""
 
-    def __init__(self, name: str, program_of: Callable[[Any], BoundProgram], constants: dict[Path, Any], leave_at: list[int] | None = None) -> None:
+    def __init__(self, name: str, program_of: Callable[[Any], BoundProgram], constants: dict[Any, Any], leave_at: list[int] | None = None) -> None:
         from bcvm.specialise.builder import Builder
         self.graph = Graph(name)
         self.program_of = program_of
@@ -280,6 +280,7 @@ class Machine:
             sides.append((Jump(None, ()), frames))  # type: ignore[arg-type]
         self.end(Branch(condition, sides[0][0], sides[1][0]))
         for (jump, frames), side in zip(sides, (True, False), strict=True):
+            frames[-1].stack[:] = [Const(side) if t is condition else t for t in frames[-1].stack]  # what `and` and `or` keep
             self.given = given | {(condition, side)} if flag else given
             self.goto(jump, frames)
 
@@ -348,7 +349,7 @@ class Machine:
         at each later `if` on it. The flag is bound instead, so a graph has one side."""
         bound = [f for flag, side in groups[0] if any((flag, not side) in other for other in groups[1:]) for f in self.flags_of(flag)]
         for flag in bound:
-            self.resolver.bind_scalar(flag)
+            self.resolver.bind_flag(flag)
         if bound:
             raise Again
 

@@ -240,5 +240,7 @@ def attribute(m: "Machine", tree: Tree, name: str) -> Tree:
     if isinstance(tree, Aggregate) and tree.kind == "list" and name in ("append", "extend"):
         return Aggregate("method", (tree, Const(name)))
     if isinstance(tree, Aggregate) and tree.kind == "super":
-        return m.resolver.of_super(*tree.items, name)  # type: ignore[arg-type]
+        cls, obj = tree.items
+        assert isinstance(cls, Const) and isinstance(obj, Const)
+        return m.resolver.of_super(cls, obj, name)
     raise Unsupported(f"attribute {name} of {m.builder.describe(tree)}")

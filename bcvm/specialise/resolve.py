@@ -55,9 +55,10 @@ def tensor_leaf(obj: Any) -> tuple[str, str, int, bool] | None:
 class Resolver:
     """Wraps objects read at paths; one per graph, so that a path is read once."""
 
-    def __init__(self, machine: "Machine", constants: dict[Path, Any]) -> None:
+    def __init__(self, machine: "Machine", constants: dict[Any, Any]) -> None:
         self.machine = machine
-        self.constants = constants  # paths of run-time scalars that are bound as constants
+        self.constants = constants  # paths of run-time scalars that are bound as constants; (class, attribute) of flags that are, whatever object has them
+        self.owners: dict[Path, type] = {}  # of flags, the class of the object that has them
         self.known: dict[Path, Tree] = {}
         self.guarded: set[tuple[str, Path, Any]] = set()
         self.rebound = 0  # of them that were found to be needed as constants
@@ -122,6 +123,13 @@ class Resolver:
             self.constants[path] = True
             self.known[path] = Const(obj, path)
         return obj
+
+    def bind_flag(self, value: Value) -> None:
+        """Bind a run-time flag, and where it is an attribute, that of all objects of the class: layers of one kind are configured alike."""
+        path, _ = self.scalars[value]
+        self.bind_scalar(value)
+        if path in self.owners:
+            self.constants[self.owners[path], path.steps[-1][1]] = True
 
     def held(self, obj: Any, path: Path, name: str) -> Const:
         """An object guarded by its type, to be looked into."""
@@ -228,7 +236,9 @@ class Resolver:
             raise Unsupported(f"property {name} of {cls.__name__}")
         if instance is not None and name in instance and not hasattr(type(found), "__set__"):
             kind = next((k for ask in CONSTANTS if (k := ask(obj, name))), "")
-            if kind == "flag":
+            if type(instance[name]) is bool:
+                self.owners[deeper] = cls
+            if kind == "flag" or (cls, name) in self.constants:
                 self.constants[deeper] = True
             tree = self.wrap(instance[name], deeper)
             if kind == "count" and isinstance(tree, Value):
