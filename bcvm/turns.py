@@ -14,13 +14,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-PATIENCE = 0.02  # seconds that the compile thread waits for one call; a longer one has to share
+PATIENCE = 0.02  # seconds that the compile thread waits for one call, at all checkpoints together; a longer one has to share
 LULL = 0.004      # seconds without a call after which none is expected
 SETTLE = 0.002   # seconds that a call waits for a checkpoint beyond its slice
 SLICE_MIN, SLICE_MAX = 0.0002, 0.002  # seconds that a call gives the compilation: twice what it takes, within these
 LONG = 0.0001    # seconds beyond which a call may have use for all processors
 
 _calls = _long_calls = 0                  # calls being interpreted that a compilation would disturb
+_begun = 0                                # times that a call began while none was inside
+_patient = (0, 0.0)                       # the last of them that the compile thread waited for, and until when
 _slice_end = 0.0                          # until when the compile thread may go on nevertheless
 _last_end = 0.0                           # of a call
 _changed = threading.Condition()
@@ -34,9 +36,10 @@ _waited_for = False
 
 def begin_call(usual: float) -> None:
     """A call is going to be interpreted, which takes about `usual` seconds."""
-    global _calls, _long_calls, _slice_end
+    global _calls, _long_calls, _begun, _slice_end
     time_given = min(max(usual * 2, SLICE_MIN), SLICE_MAX)
     with _changed:
+        _begun += not _calls
         _calls += 1
         if threading.get_ident() != _compiling:
             if _working:
@@ -94,12 +97,14 @@ def checkpoint() -> None:
 
 def _wait() -> None:
     """Until there is a slice, or no call. Not until the call ends: the next one gives a slice, and the time between belongs to the caller."""
-    global _parked
-    end = time.perf_counter() + PATIENCE
+    global _parked, _patient
     with _changed:
         _parked = True
         _changed.notify_all()
-        while (now := time.perf_counter()) >= _slice_end and (now < end if _calls else now < _last_end + LULL):
+        if _patient[0] != _begun:
+            _patient = _begun, time.perf_counter() + PATIENCE
+        end = _patient[1]
+        while (now := time.perf_counter()) >= _slice_end and now < (end if _calls else _last_end + LULL):
             _changed.wait(LULL)
         _parked = False
 

@@ -11,6 +11,7 @@ bcvm's calls that ran native from start to end, after the first shape. `error`: 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import statistics
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,20 +43,33 @@ def peak_mb() -> float:
     return int(next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
 
 
-def child(name: str, mode: str, out: str) -> None:
+def make(name: str, rng: Any) -> tuple[Any, list[tuple[Any, ...]]]:
+    """The model and the arguments of one call for each of four shapes."""
+    import mindspore as ms
+    import numpy as np
+    from mindcv.models import create_model
+    return create_model(name, num_classes=10), [(ms.Tensor(rng.standard_normal(s).astype(np.float32)),) for s in shapes(name)]
+
+
+def flat(result: Any) -> list[Any]:
+    """The tensors in a model's result."""
+    if isinstance(result, dict):
+        result = tuple(result.values())
+    return [a for r in result for a in flat(r)] if isinstance(result, (tuple, list)) else [] if result is None else [result]
+
+
+def child(make: Callable[..., Any], name: str, mode: str, out: str) -> None:
     """One model in one mode; prints a line of JSON."""
     warnings.filterwarnings("ignore")
     import mindspore as ms
     import numpy as np
-    from mindcv.models import create_model
-    net = create_model(name, num_classes=10)
+    net, stream = make(name, np.random.default_rng(1))
     net.set_train(False)
     rng = np.random.default_rng(0)
     for p in sorted(net.get_parameters(), key=lambda p: p.name):  # the same weights in every process
         if p.name.endswith(("moving_mean", "moving_variance")) or p.dtype != ms.float32:
             continue
         p.set_data(ms.Tensor((rng.standard_normal(p.shape) * 0.5 / max(np.prod(p.shape[1:]), 1) ** 0.5 if len(p.shape) > 1 else rng.uniform(0.5, 1.0, p.shape)).astype(np.float32)))
-    stream = [ms.Tensor(rng.standard_normal(s).astype(np.float32)) for s in shapes(name)]
     bcvm: Any = None
     if mode == "bcvm":
         import bcvm.mindspore as bcvm
@@ -65,8 +80,7 @@ def child(name: str, mode: str, out: str) -> None:
 
     def call(x: Any) -> float:
         start = time.perf_counter()
-        y = net(x)
-        arrays = [a.asnumpy() for a in (y if isinstance(y, (tuple, list)) else (y,))]
+        arrays = [a.asnumpy() for a in flat(net(*x))]
         taken = (time.perf_counter() - start) * 1e3
         results[:] = arrays
         return taken
@@ -110,10 +124,10 @@ def settle(bcvm: Any, call: Any, x: Any) -> None:
         quiet = quiet + 1 if bcvm.counters()["compiles"] == compiles else 0
 
 
-def run(name: str, mode: str, folder: str, timeout: float) -> tuple[dict[str, Any] | None, str]:
+def run(script: str, name: str, mode: str, folder: str, timeout: float) -> tuple[dict[str, Any] | None, str]:
     env = {"GLOG_v": "3", **os.environ}
     try:
-        done = subprocess.run([sys.executable, __file__, "--child", name, mode, f"{folder}/{name}-{mode}.npz"], capture_output=True, text=True, env=env, timeout=timeout)
+        done = subprocess.run([sys.executable, script, "--child", name, mode, f"{folder}/{name}-{mode}.npz"], capture_output=True, text=True, env=env, timeout=timeout)
     except subprocess.TimeoutExpired:
         return None, f"more than {timeout:.0f} s"
     for line in done.stdout.splitlines():
@@ -128,19 +142,20 @@ def error(folder: str, name: str, mode: str) -> float:
     return max(float(np.abs(got[k] - want[k]).max() / max(np.abs(want[k]).max(), 1e-30)) for k in want.files)
 
 
-def main() -> int:
+def main(script: str, doc: str, models: Sequence[str], make: Callable[..., Any], module: str, needs: str) -> int:
+    """`make(name, rng)` gives a model and its stream of arguments; `module` must import, `needs` is what to install for it."""
     if len(sys.argv) == 5 and sys.argv[1] == "--child":
-        child(*sys.argv[2:])
+        child(make, *sys.argv[2:])
         return 0
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("models", nargs="*", default=MODELS)
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("models", nargs="*", default=models)
     parser.add_argument("--no-graph", action="store_true")
     parser.add_argument("--timeout", type=float, default=1200, help="seconds for one model in one mode")
     args = parser.parse_args()
     try:
-        import mindcv  # noqa: F401
+        importlib.import_module(module)
     except ImportError as e:
-        print(f"bench/models.py needs mindcv: pip install mindcv opencv-python-headless ({e})", file=sys.stderr)
+        print(f"{Path(script).name} needs {module}: {needs} ({e})", file=sys.stderr)
         return 2
     from bcvm.tools.report import markdown
     head = ("model", "PyNative new", "then", "GRAPH new", "then", "bcvm first ever", "new", "then", "/ PyNative", "/ GRAPH", "memory PyNative MB", "bcvm MB", "native", "compiled for shapes", "error")
@@ -151,7 +166,7 @@ def main() -> int:
             for mode in MODES:
                 if mode == "graph" and args.no_graph:
                     continue
-                made[mode], why = run(name, mode, folder, args.timeout)
+                made[mode], why = run(script, name, mode, folder, args.timeout)
                 if made[mode] is None:
                     failures.append(f"{name} in {mode}: {why}")
             p, g, b = made.get("pynative"), made.get("graph"), made.get("bcvm")
@@ -173,4 +188,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__file__, __doc__ or "", MODELS, make, "mindcv", "pip install mindcv opencv-python-headless"))

@@ -16,6 +16,7 @@ from bcvm.compiler import abi, boxing, native, packed, stub
 from bcvm.frameworks.adapter import ADAPTERS, Adapter, Description
 from bcvm.frameworks.mindspore_reading import MindSporeReader
 from bcvm.specialise import resolve
+from bcvm.specialise.builtins import CLASSES
 from bcvm.specialise.types import Tensor
 
 _NAMES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32", "float64", "complex64", "complex128")
@@ -105,5 +106,7 @@ def register() -> MindSporeAdapter:
     abi.TYPE_NUMBER["bfloat16"] = adapter.numpy["bfloat16"].num
     for cls in adapter.classes:
         resolve.TENSOR_LEAVES[cls] = adapter.leaf
+    CLASSES["mindspore"] = adapter.module.Tensor
+    resolve.IDENTITY.append(adapter.module.Type)  # the class of dtypes
     resolve.ATTRIBUTES.append(cell_attribute)
     return adapter

@@ -181,17 +181,24 @@ bind_primitive("MaskedFill", _masked_fill)
 
 @binds(*named("cast"), method=("astype", "to"), **MS)
 def _cast(b: Any, x: Any, dtype: Any, copy: Any = True, **options: Any) -> Any:
-    """Floating point to integers is saturated by MindSpore where NumPy leaves it open: the interpreter runs it."""
-    name = dtype_name(b, dtype)
-    if options:
-        return b.unsupported("a cast with options")
-    if not b.is_tensor(x):
-        return b.cast(x, name)
-    if is_float(b.dtype(x)) and name not in ("bool",) and not is_float(name):
-        return b.unsupported("floating point to integers in MindSpore's way")
-    return x if name == b.dtype(x) else b.cast(x, name)
+    return cast(b, x, dtype_name(b, dtype)) if not options else b.unsupported("a cast with options")
 
 
+def cast(b: Any, x: Any, name: str) -> Any:
+    """Floating point becomes int32 or int64 first (the latter for uint32), the smallest one if it does not fit, and of that the low bits are taken: what
+    MindSpore's CPU does, and what NumPy leaves open."""
+    if not b.is_tensor(x) or name == "bool" or is_float(name) or not is_float(b.dtype(x)):
+        return x if b.is_tensor(x) and name == b.dtype(x) else b.cast(x, name)
+    if name == "uint64":
+        return b.unsupported("floating point to uint64 in MindSpore's way")
+    wide = "int64" if name in ("int64", "uint32") else "int32"
+    x = b.cast(x, "float32") if b.dtype(x) != "float64" else x
+    low = -2.0 ** (63 if wide == "int64" else 31)
+    fits = b.op("logical_and", b.op("ge", x, low), b.op("lt", x, -low))
+    return b.cast(b.op("where", fits, b.cast(x, wide), b.as_tensor(int(low), wide)), name)
+
+
+binds(method="type_as", **MS)(lambda b, x, other: cast(b, x, b.dtype(other)))
 bind_primitive("Cast", _cast)
 for _method, _dtype in (("float", "float32"), ("half", "float16"), ("int", "int32"), ("long", "int64"), ("bool", "bool"), ("double", "float64")):
     binds(method=_method, **MS)(lambda b, x, name=_dtype: _cast(b, x, name))
@@ -339,7 +346,9 @@ def _cumsum(b: Any, x: Any, axis: Any = NOVALUE, dtype: Any = None, **options: A
         return b.unsupported("cumsum without an axis")
     if not none(b, dtype):
         x = _cast(b, x, dtype)
-    return b.op("cumsum", floating(b, x, "cumsum"), axis=b.axis(on, b.rank(x)))
+    if b.dtype(x) not in ("int32", "int64"):  # narrower ones become int32 in the method, and stay in the function
+        floating(b, x, "cumsum")
+    return b.cast(b.op("cumsum", x, axis=b.axis(on, b.rank(x))), b.dtype(x))
 
 
 @binds(*primitive("CumSum"), **MS)

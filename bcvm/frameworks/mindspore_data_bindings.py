@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bcvm.bytecode.dtypes import is_float
 from bcvm.frameworks.mindspore_naming import MS, bind_primitive, floating, ms_dtype, named, primitive, same_dtype, settled
 from bcvm.ops.arguments import pair
 from bcvm.ops.definition import binds
@@ -313,8 +314,11 @@ def _broadcast_to(b: Any, x: Any, shape: Any) -> Any:
     """-1 keeps a size."""
     wanted = sizes(b, sequence(b, shape))
     dims = [None] * (len(wanted) - b.rank(x)) + list(b.dims(x))
-    if any(w.value is None and w.interval()[0] < 0 or w.value == -1 and d is None for w, d in zip(wanted, dims, strict=False)):
-        return b.unsupported("broadcast_to with a size that may be -1")
+    if any(w.value == -1 and d is None for w, d in zip(wanted, dims, strict=False)):
+        return b.unsupported("broadcast_to with a new axis of -1")
+    for w in wanted:
+        if w.value is None:
+            b.require("le", Dim.const(0), w, "broadcast_to: a size that is negative")
     return b.op("broadcast_to", x, dims=tuple(d if w.value == -1 else w for w, d in zip(wanted, dims, strict=False)))
 
 
@@ -475,9 +479,13 @@ bind_primitive("Size", _elements)
 binds("mindspore.ops.DType", "mindspore.ops.operations.array_ops.DType", **MS)(lambda b, prim, x: _dtype(b, x))
 
 
+binds(*named("is_floating_point"), method="is_floating_point", **MS)(lambda b, x: is_float(b.dtype(x)))
+
+
 @binds(method="item", **MS)
 def _item(b: Any, x: Any, *index: Any) -> Any:
     return b.item(x) if not index else b.unsupported("item with an index")
 
 
 binds(method="contiguous", **MS)(lambda b, x: x)
+binds(*named("clone"), method=("copy", "clone"), **MS)(lambda b, x: b.copy(x))

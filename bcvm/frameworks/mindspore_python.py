@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from bcvm.bytecode.dtypes import is_float
 from bcvm.errors import Unsupported
+from bcvm.frameworks.mindspore_bindings import cast
 from bcvm.frameworks.mindspore_routes import is_wrapper
 from bcvm.ops.definition import binds
 from bcvm.ops.function_bindings import dtype_name, none
@@ -18,6 +20,7 @@ from bcvm.specialise.types import Const, Tensor
 if TYPE_CHECKING:
     from bcvm.specialise.machine import Machine
 
+MOST_NUMBERS = 64  # in a sequence that a tensor is made of
 _CONSTANT_FUNCTIONS = ("constexpr.", "_primexpr.")  # how the classes are called that these decorators make
 
 
@@ -79,19 +82,91 @@ def made_instance(m: "Machine", callee: Const, args: list[Tree], keywords: dict[
     return Const(made)
 
 
-def tensor_of_array(m: "Machine", callee: Const, args: list[Tree], keywords: dict[str, Tree]) -> Tree | None:
-    """Tensor(np.ones(...), dtype): an array that is made in native code becomes a tensor there."""
+def made_tensor(m: "Machine", callee: Const, args: list[Tree], keywords: dict[str, Tree]) -> Tree | None:
+    """Tensor(np.ones(...), dtype), Tensor([n, 2.5]), Tensor(x, dtype): of an array that is made in native code, of numbers, of another tensor."""
     import mindspore
-    array, b = args[0] if args else None, m.builder
-    t = array.type if isinstance(array, Value) else None
-    if callee.value is not mindspore.Tensor or not isinstance(array, Value) or not isinstance(t, Tensor) or t.library != "numpy":
+    if callee.value is not mindspore.Tensor:
         return None
-    options = dict(zip(("dtype",), args[1:], strict=False)) | keywords
-    if set(options) - {"dtype"} or len(args) > 2 or array.node is None or t.scalar:
+    b = m.builder
+    options = dict(zip(("input_data", "dtype", "shape", "init", "const_arg", "device"), args, strict=False)) | keywords
+    if "input_data" not in options or not all(k in ("input_data", "dtype") or b.constant(v) in (None, False) for k, v in options.items()):
         raise Unsupported("a call of mindspore.Tensor with these arguments")
-    dtype = t.dtype if none(b, options.get("dtype")) else dtype_name(b, options["dtype"])
+    data = options["input_data"]
+    wanted = None if none(b, options.get("dtype")) else dtype_name(b, options["dtype"])
     with library_of(m, [], "mindspore"):
-        return m.emit("copy", (b.cast(array, dtype),), Tensor("mindspore", dtype, t.dims))
+        if b.is_scalar(data) or b.is_sequence(data):
+            return tensor_of_numbers(b, data, wanted)
+        t = data.type if isinstance(data, Value) else None
+        if isinstance(data, Value) and isinstance(t, Tensor) and t.library == "mindspore" and wanted not in (None, t.dtype):
+            return cast(b, data, wanted)
+        if not isinstance(data, Value) or not isinstance(t, Tensor) or t.library != "numpy" or data.node is None or t.scalar:
+            raise Unsupported(f"a tensor of {b.describe(data)}")
+        return m.emit("copy", (b.cast(data, wanted or t.dtype),), Tensor("mindspore", wanted or t.dtype, t.dims))
+
+
+def tensor_of_numbers(b: Any, data: Tree, wanted: str | None) -> Tree:
+    """A tensor of a number or of nested sequences of numbers: float32 if one of them is a float, else int64, or bool if all are."""
+    def shape(tree: Tree) -> tuple[int, ...]:
+        if not b.is_sequence(tree):
+            return ()
+        inner = {shape(i) for i in b.items(tree)}
+        if len(inner) != 1:
+            raise Unsupported("a tensor of sequences of different lengths")
+        return (len(b.items(tree)), *inner.pop())
+
+    def flat(tree: Tree) -> list[Tree]:
+        return [n for i in b.items(tree) for n in flat(i)] if b.is_sequence(tree) else [tree]
+    sizes, numbers = shape(data), flat(data)
+    if not all(b.is_scalar(n) for n in numbers) or len(numbers) > MOST_NUMBERS:
+        raise Unsupported("a tensor of other than a few numbers")
+    kinds = {b.dtype(n) for n in numbers}
+    natural = "float32" if "float" in kinds else "int64" if "int" in kinds else "bool"
+    if kinds == {"float"} and wanted is not None and not is_float(wanted):
+        natural = "float64"  # the number itself is truncated, not what is left of it in float32
+    made = [cast(b, b.as_tensor(n, natural), wanted or natural) for n in numbers]
+    return b.reshape(b.op("stack", *made, axis=0), sizes) if sizes else made[0]
+
+
+@binds("mindspore.nn.Cell.parameters_and_names", library="mindspore")
+def parameters_and_names(b: Any, cell: Any, name_prefix: Any = "", expand: Any = True) -> Aggregate:
+    """The parameters of a cell and of all below it. Which cells and parameters there are is guarded."""
+    from mindspore.nn import Cell
+    resolver, prefix = b.m.resolver, b.constant(name_prefix)
+    seen: set[int] = set()
+    found: list[Tree] = []
+
+    def visit(const: Const, at: str) -> None:
+        obj = const.value
+        if not isinstance(obj, Cell) or any(getattr(type(obj), n) is not getattr(Cell, n) for n in ("cells_and_names", "parameters_and_names", "__hash__", "__eq__")):
+            raise Unsupported(f"the parameters of {b.describe(const)}")
+        seen.add(id(obj))
+        for name, par in members(const, "_params"):
+            if isinstance(par, Const) and par.value is None or id(vars(obj)["_params"][name]) in seen:
+                continue
+            if getattr(vars(obj)["_params"][name], "inited_param", None) is not None:
+                raise Unsupported("a parameter that another one replaces")
+            seen.add(id(vars(obj)["_params"][name]))
+            found.append(b.tuple([f"{at}.{name}" if at else name, par]))
+        for name, below in members(const, "_cells") if b.constant(expand) else ():
+            if below.value is not None and vars(below.value).get("_cells") is not None and id(below.value) not in seen and bool(below.value):
+                visit(below, f"{at}.{name}" if at else name)
+
+    def members(const: Const, place: str) -> list[tuple[str, Any]]:
+        path = const.path or Path(Root("const", const.value))
+        inside, at = vars(const.value)[place], Path(path.root, path.steps + (("attr", place),))
+        resolver.held(inside, at, "")
+        resolver.guard("keys", at, tuple(inside))
+        return [(n, resolver.wrap(inside[n], Path(at.root, at.steps + (("item", n),)))) for n in inside]
+    if not isinstance(cell, Const):
+        raise Unsupported(f"the parameters of {b.describe(cell)}")
+    visit(cell, prefix)
+    return Aggregate("iterator", (Aggregate("tuple", tuple(found)), Const(0, "unroll")))
+
+
+@binds("mindspore.nn.Cell.get_parameters", library="mindspore")
+def _get_parameters(b: Any, cell: Any, expand: Any = True) -> Aggregate:
+    pairs = b.items(parameters_and_names(b, cell, "", expand))
+    return Aggregate("iterator", (Aggregate("tuple", tuple(p.items[1] for p in pairs)), Const(0, "unroll")))
 
 
 def _ranks(name: str, *ranks: int) -> None:
@@ -115,4 +190,4 @@ def register() -> None:
     resolve.CONTAINERS.append(cell_list)
     resolve.CONSTANTS.append(configured)
     resolve.CALLEES.append(below_wrappers)
-    resolve.RESULTS += [tensor_of_array, made_instance]
+    resolve.RESULTS += [made_tensor, made_instance]

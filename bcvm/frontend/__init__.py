@@ -14,6 +14,7 @@ from typing import Any
 
 from bcvm.bytecode.program import BoundProgram, Program
 from bcvm.frontend.annotations import Hinted, check_hints, hints_of
+from bcvm.frontend.comprehensions import EXHAUST
 from bcvm.frontend.generator import BytecodeGenerator, parameters_of, whole_function
 from bcvm.frontend.outline import NeedsFlags, WholeFunction, make
 from bcvm.frontend.source import FUTURE_FLAGS, Untrusted, find
@@ -110,7 +111,7 @@ def _generate(function: FunctionType, hints: dict[str, Hinted], first: bool) -> 
             flagged: frozenset[str] = frozenset()
             while True:
                 try:
-                    return _Template(*BytecodeGenerator(name, code, find(function), parameters, hints, flagged).generate(code.co_flags & FUTURE_FLAGS))
+                    return _Template(*BytecodeGenerator(name, code, find(function), parameters, hints, flagged, EXHAUST & function.__globals__.keys()).generate(code.co_flags & FUTURE_FLAGS))
                 except NeedsFlags as e:  # names of locals that have none yet
                     flagged |= e.names
     except Untrusted as e:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bcvm.bytecode.build import Label, ProgramBuilder
+from bcvm.frontend.comprehensions import EXHAUST, emit_list, emit_search, has_form
 from bcvm.frontend.outline import Outline, Outliner, flag_of
 from bcvm.frontend.scope import CONSUMERS, consumes_generator
 
@@ -81,15 +82,18 @@ class ExpressionGenerator(Emitter):
     outliner: Outliner
 
     def __init__(self, builder: ProgramBuilder, lines: Sequence[str], local_names: set[str], free: frozenset[str], declared_global: set[str],
-                 flagged: frozenset[str]) -> None:
+                 flagged: frozenset[str], hidden: frozenset[str]) -> None:
         super().__init__(builder, lines)
         self.locals, self.free, self.declared_global, self.flagged = local_names, free, declared_global, flagged
         self.current: ast.stmt | None = None
         self.imports: list[int] = []
+        self.hidden = hidden                # builtins that globals hide
+        self.renamed: dict[str, str] = {}   # targets of the comprehensions around, with their locals
+        self.comprehensions = 0
         self._import_names: set[str] = set()
 
     def expr(self, node: ast.expr) -> None:
-        handler = _EXPRESSIONS.get(type(node))
+        handler = EXPRESSIONS.get(type(node))
         if handler is None:
             self.outlined(node)
         else:
@@ -105,7 +109,9 @@ class ExpressionGenerator(Emitter):
         self.load(node.id)
 
     def load(self, name: str) -> None:
-        if name in self.locals:
+        if name in self.renamed:
+            self.emit("LOAD", self.b.local(self.renamed[name]))
+        elif name in self.locals:
             self.emit("LOAD", self.b.local(name))
         else:
             kind = "closure" if name in self.free and name not in self.declared_global else "global"
@@ -305,7 +311,30 @@ class ExpressionGenerator(Emitter):
         self.emit("BUILD_DICT", len(node.keys))
 
     # -- calls
+    def _list_comprehension(self, node: ast.ListComp) -> None:
+        if has_form(node, EXPRESSIONS):
+            emit_list(self, node)
+        else:
+            self.outlined(node)
+
+    def _exhausts(self, node: ast.Call) -> bool:
+        """tuple(... for ...) and its like, of Python's own tuple."""
+        func = node.func
+        if not consumes_generator(node) or not isinstance(func, ast.Name) or not has_form(node.args[0], EXPRESSIONS):  # type: ignore[arg-type]
+            return False
+        return func.id in EXHAUST and not any(func.id in names for names in (self.locals, self.free, self.hidden, self.renamed))
+
     def _call(self, node: ast.Call) -> None:
+        if self._exhausts(node):
+            assert isinstance(node.func, ast.Name) and isinstance(node.args[0], ast.GeneratorExp)
+            if node.func.id in ("any", "all"):
+                emit_search(self, node.args[0], node.func.id == "any")
+                return
+            self.expr(node.func)
+            emit_list(self, node.args[0])
+            self.at(node)
+            self.emit("CALL", 1, self.b.const(()))
+            return
         if self._needs_python_frame(node):
             self.outlined(node)
             return
@@ -439,10 +468,10 @@ def _folded(node: ast.expr) -> tuple[Any] | None:
     return None
 
 
-_EXPRESSIONS: dict[type, Callable[[ExpressionGenerator, Any], None]] = {
+EXPRESSIONS: dict[type, Callable[[ExpressionGenerator, Any], None]] = {
     ast.Constant: ExpressionGenerator._constant, ast.Name: ExpressionGenerator._name, ast.BinOp: ExpressionGenerator._binary,
     ast.UnaryOp: ExpressionGenerator._unary, ast.BoolOp: ExpressionGenerator._bool, ast.Compare: ExpressionGenerator._compare,
     ast.IfExp: ExpressionGenerator._conditional, ast.Attribute: ExpressionGenerator._attribute, ast.Subscript: ExpressionGenerator._subscript,
     ast.Slice: ExpressionGenerator._slice, ast.Tuple: ExpressionGenerator._tuple, ast.List: ExpressionGenerator._list, ast.Dict: ExpressionGenerator._dict,
-    ast.Call: ExpressionGenerator._call, ast.NamedExpr: ExpressionGenerator._walrus,
+    ast.Call: lambda g, node: g._call(node), ast.ListComp: ExpressionGenerator._list_comprehension, ast.NamedExpr: ExpressionGenerator._walrus,
 }

@@ -11,7 +11,8 @@ from typing import Any
 from bcvm.bytecode.build import Label, ProgramBuilder
 from bcvm.bytecode.program import Program
 from bcvm.frontend.annotations import Hinted
-from bcvm.frontend.expressions import BINARY, ExpressionGenerator
+from bcvm.frontend.expressions import BINARY, EXPRESSIONS, ExpressionGenerator
+from bcvm.frontend.local_functions import Inlined, emit_call, emit_return, inlinable
 from bcvm.frontend.outline import Outliner, WholeFunction
 from bcvm.frontend.rewrite import prepare
 from bcvm.frontend.scope import FRAME_READERS, Names
@@ -91,8 +92,8 @@ class BytecodeGenerator(ExpressionGenerator):
     """Walks the statements of one function. WholeFunction is raised where only Python itself can run it."""
 
     def __init__(self, name: str, code: CodeType, source: Source, parameters: Sequence[Parameter], hints: Mapping[str, Hinted],
-                 flagged: frozenset[str] = frozenset()) -> None:
-        """`flagged`: locals that get a flag which says whether they are set (see NeedsFlags)."""
+                 flagged: frozenset[str] = frozenset(), hidden: frozenset[str] = frozenset()) -> None:
+        """`flagged`: locals that get a flag which says whether they are set (see NeedsFlags). `hidden`: builtins that the function's globals hide."""
         if code.co_flags & _GENERATORS:
             raise WholeFunction("it is a generator or a coroutine")
         node = source.node
@@ -105,13 +106,15 @@ class BytecodeGenerator(ExpressionGenerator):
         names.visit_all(body or [node.body])
         locals_ = (set(names.stores) | names.deletes) - names.globals - names.nonlocals
         _check(names, locals_, node)
-        super().__init__(start_program(name, code, parameters, hints), source.lines, locals_, frozenset(code.co_freevars), names.globals, flagged)
+        super().__init__(start_program(name, code, parameters, hints), source.lines, locals_, frozenset(code.co_freevars), names.globals, flagged, hidden)
         self.node, self.module_imports = node, source.imports
         given = frozenset(p.name for p in parameters)
         self.outliner = Outliner(name, code, locals_, names, body, given, flagged)
         for n in sorted(flagged):
             self.set_flag(n, n in given)
-        self._loops: list[_Loop] = []
+        self.loops: list[_Loop] = []
+        self.functions = inlinable(body, names, EXPRESSIONS)
+        self.inlined_in: Inlined | None = None
 
     def generate(self, flags: int) -> tuple[Program, tuple[CodeType, ...]]:
         """The program, and the code of each of its imports in order."""
@@ -152,7 +155,10 @@ class BytecodeGenerator(ExpressionGenerator):
         else:
             self.expr(s.value)
         self.at(s)
-        self.emit("RETURN")
+        if self.inlined_in is not None:
+            emit_return(self, self.inlined_in)
+        else:
+            self.emit("RETURN")
 
     def _assign(self, s: ast.Assign) -> None:
         self.expr(s.value)
@@ -160,6 +166,17 @@ class BytecodeGenerator(ExpressionGenerator):
             self.emit("COPY", 1)
             self._store(target)
         self._store(s.targets[-1])
+
+    def _call(self, node: ast.Call) -> None:
+        local = self.functions.get(node.func.id) if isinstance(node.func, ast.Name) and node.func.id not in self.renamed else None
+        if local is not None:
+            emit_call(self, node, local, self.block)
+        else:
+            super()._call(node)
+
+    def _local_function(self, s: ast.FunctionDef) -> None:
+        if self.functions.get(s.name) is not s:
+            self._outlined_statement(s)
 
     def _annotated(self, s: ast.AnnAssign) -> None:
         if s.value is not None:
@@ -205,7 +222,9 @@ class BytecodeGenerator(ExpressionGenerator):
         """Pop the value on top into a target."""
         if isinstance(target, ast.Name):
             self.at(target)
-            if target.id in self.locals:
+            if target.id in self.renamed:
+                self.emit("STORE", self.b.local(self.renamed[target.id]))
+            elif target.id in self.locals:
                 self.store_local(target.id)
             else:
                 self._store_outlined(target)
@@ -298,24 +317,24 @@ class BytecodeGenerator(ExpressionGenerator):
         self._loop_body(s, loop, orelse)
 
     def _loop_body(self, s: ast.For | ast.While, loop: _Loop, orelse: Label) -> None:
-        self._loops.append(loop)
+        self.loops.append(loop)
         self.block(s.body)
         self.at(s)
         self.end_loop(loop.start, not loop.has_end)
-        self._loops.pop()
+        self.loops.pop()
         self.place(orelse)
         self.block(s.orelse)
         self.place(loop.exit)
 
     def _break(self, s: ast.Break) -> None:
-        loop = self._loops[-1]
+        loop = self.loops[-1]
         self.at(s)
         if loop.iterates:
             self.emit("POP")
         self.emit("JUMP", loop.exit)
 
     def _continue(self, s: ast.Continue) -> None:
-        loop = self._loops[-1]
+        loop = self.loops[-1]
         self.at(s)
         self.emit("LOOP_END", loop.start)
         loop.has_end = True
@@ -378,4 +397,5 @@ _STATEMENTS: dict[type, Callable[[BytecodeGenerator, Any], None]] = {
     ast.AnnAssign: BytecodeGenerator._annotated, ast.AugAssign: BytecodeGenerator._augmented, ast.Delete: BytecodeGenerator._delete,
     ast.Assert: BytecodeGenerator._assert, ast.Raise: BytecodeGenerator._raise, ast.If: BytecodeGenerator._if, ast.While: BytecodeGenerator._while,
     ast.For: BytecodeGenerator._for, ast.Break: BytecodeGenerator._break, ast.Continue: BytecodeGenerator._continue,
+    ast.FunctionDef: BytecodeGenerator._local_function,
 }

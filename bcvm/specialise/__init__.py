@@ -7,7 +7,7 @@ from typing import Any
 from bcvm.bytecode.program import BoundProgram
 from bcvm.specialise import builtins as _builtins  # noqa: F401  registers bindings
 from bcvm.specialise.calls import bind
-from bcvm.specialise.machine import Frame, Machine
+from bcvm.specialise.machine import Again, Frame, Machine
 from bcvm.specialise.ssa import Aggregate, Graph, Path, Root, Tree
 from bcvm.specialise.types import Const
 
@@ -60,11 +60,14 @@ def specialise_continuation(bound: BoundProgram, pc: int, locals_: Sequence[Any]
 
 
 def _specialise(bound: BoundProgram, make_frame: Callable[[Machine], Frame], program_of: Callable[[Any], BoundProgram], leave_at: list[int] | None) -> Graph:
-    constants: dict[Path, Any] = {}
+    constants: dict[Any, Any] = {}
     while True:
         known = len(constants)
         m = Machine(bound.program.name, program_of, constants, leave_at)
-        graph = m.run((make_frame(m),))
+        try:
+            graph = m.run((make_frame(m),))
+        except Again:
+            continue
         if m.resolver.rebound == 0 or m.n_nodes > AGAIN:
             return graph  # numbers that were found to be needed as constants are guarded, whether or not they are read as well
         assert len(constants) > known

@@ -177,7 +177,7 @@ class Builder:
             if not (isinstance(power, Const) and type(power.value) is int and power.value >= 0) and common == "int":
                 raise Unsupported("an int to a power that may be negative")
             if common == "float" and not (isinstance(power, Const) and float(power.value) == int(power.value) and power.value >= 0):
-                raise Unsupported("a float to a power that is not a small constant")
+                return self.scalar("pow", *(Const(self.constant(t)) for t in trees))  # of numbers that were captured
         trees = [self.scalar(common, t) for t in trees]
         if name in ("min", "max"):
             return self._scalar(name, trees, common)

@@ -39,12 +39,22 @@ def _isinstance(b: Any, obj: Any, classes: Any) -> bool:
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
     if not all(isinstance(c, type) for c in wanted):
         b.unsupported("isinstance of something that is no class")
+    library = obj.type.library if isinstance(obj, Value) and isinstance(obj.type, Tensor) else ""
+    if library in CLASSES and not any(issubclass(c, CLASSES[library]) and c is not CLASSES[library] for c in wanted):
+        return issubclass(CLASSES[library], wanted)  # so are those of its subclasses
     return issubclass(class_of(obj), wanted)
 
 
 @binds("builtins.type", library="python")
 def _type(b: Any, obj: Any) -> Const:
     return Const(class_of(obj))
+
+
+@binds("builtins.super", library="python")
+def _super(b: Any, cls: Any, obj: Any) -> Aggregate:
+    if not isinstance(obj, Const) or not isinstance(b.constant(cls), type) or b.constant(cls) not in type(obj.value).__mro__:
+        b.unsupported("super() of other than a class and its instance")
+    return Aggregate("super", (cls, obj))
 
 
 @binds("builtins.hasattr", library="python")

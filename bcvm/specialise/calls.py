@@ -34,6 +34,11 @@ def call(m: "Machine", frame: Frame, callee: Tree, args: list[Tree], keywords: d
     fn = callee.value
     if is_jitted(fn):
         fn = fn.__wrapped__
+    if fn is object.__getattribute__ and len(args) == 2 and isinstance(args[0], Const):
+        read = m.resolver.attribute(args[0], m.builder.constant(args[1]), plain=True)
+        if isinstance(read, Aggregate) and read.kind == "property":
+            return call(m, frame, read.items[1], [read.items[0]], {})
+        return done(frame, read)
     found = binding_for(fn)
     if found is not None:
         library, binding, instance = found
@@ -128,7 +133,7 @@ def inline(m: "Machine", frame: Frame, fn: types.FunctionType, args: list[Tree],
     """Enter an activation of a Python function."""
     if len(m.frames) >= INLINE_DEPTH:
         raise Unsupported(f"calls nest deeper than {INLINE_DEPTH}")
-    if any(f.bound.function is fn and not other_object(f, args) for f in m.frames):
+    if fn.__name__ != "__getattribute__" and any(f.bound.function is fn and not other_object(f, args) for f in m.frames):
         raise Unsupported(f"{fn.__qualname__} {CALLS_ITSELF}")
     bound = m.program_of(fn)
     m.inlined += len(bound.program.code)

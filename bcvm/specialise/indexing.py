@@ -50,9 +50,12 @@ def load_item(m: "Machine", obj: Tree, index: Tree) -> Tree:
 
 
 def store_item(m: "Machine", obj: Tree, index: Tree, value: Tree) -> None:
-    """obj[index] = value, for a tensor and a basic index."""
+    """obj[index] = value, for a tensor and a basic index or a mask."""
+    if isinstance(obj, Value) and isinstance(obj.type, Tensor) and obj.type.library == "mindspore":
+        with library_of(m, [obj]):
+            return store_into_new(m, obj, index, value)
     if not (isinstance(obj, Value) and isinstance(obj.type, Tensor)) or obj.type.library != "numpy" or obj.type.scalar:
-        raise Unsupported("a subscript store into anything but a NumPy array")
+        raise Unsupported("a subscript store into anything but a tensor")
     with library_of(m, [obj]):
         if is_mask(index, obj.type):
             view, value = slice_view(m, obj, index_items(m, obj, Const(Ellipsis)), array=True), where_masked(m, obj, index, value)  # type: ignore[arg-type]
@@ -61,6 +64,39 @@ def store_item(m: "Machine", obj: Tree, index: Tree, value: Tree) -> None:
         if isinstance(value, (Aggregate, Const)) and not m.builder.is_scalar(value):
             raise Unsupported("storing a sequence into a tensor")
         store(m, view, value)
+
+
+_KINDS = "buif"  # of dtypes, each of which holds those before it
+
+
+def store_into_new(m: "Machine", obj: Value, index: Tree, value: Tree) -> None:
+    """A store into a MindSpore tensor that this graph made. Under a basic index its memory is written, which its views share. Under a mask the tensor
+    gets other memory, and views that were made before keep the old one."""
+    b, t = m.builder, obj.type
+    assert isinstance(t, Tensor)
+    if not made_here(obj):
+        raise Unsupported("a store into a MindSpore tensor that was passed, captured or broadcast")
+    if not b.is_scalar(value) and not (b.is_tensor(value) and _KINDS.index(b.dtype(value).lstrip("b")[0] if b.dtype(value) != "bool" else "b") <= _KINDS.index("b" if t.dtype == "bool" else t.dtype.lstrip("b")[0])):
+        raise Unsupported(f"storing {b.describe(value)} into {t.dtype}")
+    if b.dtype(value) == "float" and not is_float(t.dtype):
+        raise Unsupported("a float stored into integers")
+    if is_mask(index, t):
+        if not b.is_scalar(value) and b.rank(value):
+            raise Unsupported("a store of many values under a mask")
+        fits_mask(m, obj, index)  # type: ignore[arg-type]
+        wide = b.op("expand_dims", index, axis=tuple(range(b.rank(index), t.rank))) if b.rank(index) < t.rank else index
+        m.replace(obj, b.op("where", wide, b.cast(value, t.dtype), obj))
+        return
+    store(m, slice_view(m, obj, index_items(m, obj, index), array=True), value)
+
+
+def made_here(v: Value) -> bool:
+    """Whether the memory is of this graph's making, and no element of the tensor stands for several."""
+    while v.node is not None and v.node.op == "view":
+        if v.node.attrs["kind"] == "broadcast":
+            return False
+        v = v.node.operands[0]
+    return v.node is not None and v.node.op in ("op", "fill", "copy")
 
 
 def index_items(m: "Machine", obj: Value, index: Tree) -> list[tuple[Any, ...]]:
@@ -101,16 +137,34 @@ def index_tensor(m: "Machine", obj: Value, index: Tree) -> Tree:
     assert isinstance(t, Tensor)
     if isinstance(index, Value) and isinstance(index.type, Tensor) and not index.type.scalar and index.type.dtype in ("int32", "int64") and index.type.rank and t.rank:
         return taken(m.builder, obj, index, 0)
-    if is_mask(index, t):
+    if t.library == "numpy" and is_mask(index, t):
         return masked(m, obj, index)  # type: ignore[arg-type]
     parts = index.items if isinstance(index, Aggregate) and index.kind == "tuple" else (index,)
+    if 2 <= len(parts) <= t.rank and all(isinstance(p, Value) and isinstance(p.type, Tensor) and p.type.dtype in ("int32", "int64") and p.type.rank for p in parts):
+        return at_places(m, obj, parts)  # type: ignore[arg-type]
     return slice_view(m, obj, index_items(m, obj, index), array=any(isinstance(p, Const) and p.value is Ellipsis for p in parts))
 
 
+def at_places(m: "Machine", obj: Value, indices: tuple[Value, ...]) -> Tree:
+    """obj[i, j, ...] by arrays of places in the first axes, one for each: taken from the rows of these axes as one."""
+    b, n = m.builder, len(indices)
+    dims = b.dims(obj)
+    place = within = None
+    for index, size in zip(indices, map(b.int_of, dims), strict=False):
+        at = b.cast(index, "int64")
+        at = b.op("where", b.op("lt", at, 0), b.op("add", at, size), at)
+        good = b.op("logical_and", b.op("ge", at, 0), b.op("lt", at, size))
+        place = at if place is None else b.op("add", b.op("mul", place, size), at)
+        within = good if within is None else b.op("logical_and", within, good)
+    rows = product(dims[:n])
+    beyond = b.as_tensor(b.int_of(rows), "int64")  # no place in one axis may pass for another row's
+    return taken(b, b.reshape(obj, [rows, *dims[n:]]), b.op("where", within, place, beyond), 0)  # type: ignore[no-any-return]
+
+
 def is_mask(index: Tree, t: Tensor) -> bool:
-    """Whether an index is an array of bools over a NumPy array's first axes."""
+    """Whether an index is an array of bools over a tensor's first axes."""
     mask = index.type if isinstance(index, Value) else None
-    return t.library == "numpy" and isinstance(mask, Tensor) and mask.dtype == "bool" and not mask.scalar and 1 <= mask.rank <= t.rank
+    return isinstance(mask, Tensor) and mask.dtype == "bool" and not mask.scalar and 1 <= mask.rank <= t.rank
 
 
 def fits_mask(m: "Machine", obj: Value, mask: Value) -> None:

@@ -100,7 +100,8 @@ def load_attr(m: Machine, f: Frame, name: int) -> None:
     tree = f.stack.pop()
     result = operators.attribute(m, tree, f.bound.program.names[name])
     if isinstance(result, Aggregate) and result.kind == "property":
-        call(m, f, result.items[1], [result.items[0]], {})
+        function = result.items[1]
+        call(m, f, function, [result.items[0], *result.items[2:]], {})
         f.pc -= 1
         return
     f.stack.append(result)

@@ -69,7 +69,12 @@ class Frame:
 
 
 Frames = tuple[Frame, ...]
+Given = frozenset[tuple[Value, bool]]  # what flags are, where control has come
 PositionKey = tuple[Any, ...]
+
+
+class Again(Exception):
+    """A flag became a constant: the graph has to be made again."""
 
 
 @dataclass(eq=False)
@@ -79,6 +84,7 @@ class Edge:
     jump: Jump
     source: Block
     frames: Frames
+    given: Given = frozenset()
 
 
 @dataclass(eq=False)
@@ -90,7 +96,7 @@ class LoopVersion:
 class Machine:
     """Makes one Graph. `program_of` turns a Python function into a BoundProgram (the frontend's)."""
 
-    def __init__(self, name: str, program_of: Callable[[Any], BoundProgram], constants: dict[Path, Any], leave_at: list[int] | None = None) -> None:
+    def __init__(self, name: str, program_of: Callable[[Any], BoundProgram], constants: dict[Any, Any], leave_at: list[int] | None = None) -> None:
         from bcvm.specialise.builder import Builder
         self.graph = Graph(name)
         self.program_of = program_of
@@ -111,6 +117,8 @@ class Machine:
         self.tick = 0
         self.leave_at, self.safe_points = leave_at, 0
         self.weights: dict[Dim, int] = {}
+        self.given: Given = frozenset()
+        self.decided: dict[Value, set[Value]] = {}  # bools that are one thing or another by flags
         self.builder = Builder(self)
 
     # -- making SSA
@@ -244,10 +252,26 @@ class Machine:
     def end(self, terminator: Terminator) -> None:
         self.block.end = terminator
 
+    def replace(self, old: Value, new: Value) -> None:
+        """Another value for the object that `old` is, wherever it is held."""
+        memo: dict[int, Tree] = {}
+
+        def changed(tree: Tree) -> Tree:
+            if tree is old:
+                return new
+            if not isinstance(tree, Aggregate) or all(v is not old for v in leaves(tree)):
+                return tree
+            if id(tree) not in memo:
+                memo[id(tree)] = Aggregate(tree.kind, tuple(changed(i) for i in tree.items))
+            return memo[id(tree)]
+        for frame in self.frames:
+            frame.locals[:], frame.stack[:] = [changed(t) for t in frame.locals], [changed(t) for t in frame.stack]
+
     # -- control flow
     def branch(self, condition: Value, then_pc: int, else_pc: int, then_stack: Callable[[Frame], None] | None = None, else_stack: Callable[[Frame], None] | None = None) -> None:
         """End with a branch; the stack functions edit the new top frames."""
         sides = []
+        flag, given = bool(self.flags_of(condition)), self.given
         for pc, edit in ((then_pc, then_stack), (else_pc, else_stack)):
             frames = self.frames[:-1] + (self.frames[-1].copy(),)
             if edit:
@@ -255,7 +279,9 @@ class Machine:
             frames[-1].pc = pc
             sides.append((Jump(None, ()), frames))  # type: ignore[arg-type]
         self.end(Branch(condition, sides[0][0], sides[1][0]))
-        for jump, frames in sides:
+        for (jump, frames), side in zip(sides, (True, False), strict=True):
+            frames[-1].stack[:] = [Const(side) if t is condition else t for t in frames[-1].stack]  # what `and` and `or` keep
+            self.given = given | {(condition, side)} if flag else given
             self.goto(jump, frames)
 
     def jump(self, pc: int) -> None:
@@ -289,7 +315,7 @@ class Machine:
             edges = self.pending[key] = []
             order = tuple(n for f in frames for n in (*(x for u in f.unroll for x in u), f.pc))
             heapq.heappush(self.heap, (order, len(self.heap) + self.tick, key))
-        edges.append(Edge(jump, self.block, frames))
+        edges.append(Edge(jump, self.block, frames, self.given))
 
     @staticmethod
     def unrolled_iteration(frame: Frame) -> int | None:
@@ -308,12 +334,31 @@ class Machine:
         groups: dict[Any, list[Edge]] = {}
         for edge in edges:
             groups.setdefault(frames_key(edge.frames), []).append(edge)
+        if len(groups) > 1:
+            self.bind_flag([frozenset.intersection(*(e.given for e in group)) for group in groups.values()])
         for group in groups.values():
             block = self.new_block()
+            self.given = frozenset.intersection(*(e.given for e in group))
             frames = self.join(block, group, lambda frame_index, place: False)
             for edge in group:
                 edge.jump.target = block
             self.start(block, frames)
+
+    def bind_flag(self, groups: list[Given]) -> None:
+        """Where variables have other types after the two sides of an `if` on a flag, all that follows would be made once per side, and again
+        at each later `if` on it. The flag is bound instead, so a graph has one side."""
+        bound = [f for flag, side in groups[0] if any((flag, not side) in other for other in groups[1:]) for f in self.flags_of(flag)]
+        for flag in bound:
+            self.resolver.bind_flag(flag)
+        if bound:
+            raise Again
+
+    def flags_of(self, condition: Value) -> set[Value]:
+        """The flags (bools that are passed or captured) that a bool is, or that say which of two it is."""
+        read = self.resolver.scalars.get(condition)
+        if read is not None:
+            return {condition} if type(read[1]) is bool else set()
+        return self.decided.get(condition, set())
 
     def enter_loop(self, key: PositionKey, edges: list[Edge]) -> None:
         versions = self.loops.setdefault(key, [])
@@ -327,6 +372,7 @@ class Machine:
                 continue
             block = self.new_block()
             block.loop = True
+            self.given = frozenset.intersection(*(e.given for e in group))
             frames = self.join(block, group, loop_changes(group[0].frames))
             for edge in group:
                 edge.jump.target = block
@@ -384,6 +430,9 @@ class Machine:
                 bounds = [v.dim.interval() if v.dim is not None else (-(1 << 62), 1 << 62) for v in values]
                 dim = Dim.opaque(value) if force else Dim.opaque(value, min(b[0] for b in bounds), max(b[1] for b in bounds))
             value.dim = dim
+            if isinstance(t, Scalar) and t.kind == "bool" and not force:
+                given = [e.given for e in edges]
+                self.decided[value] = {f for flag, side in frozenset.union(*given) if any((flag, not side) in g for g in given) for f in self.flags_of(flag)}
             params.append(value)
             for args, v in zip(arguments, values):
                 args.append(v)

@@ -3,12 +3,14 @@ from __future__ import annotations
 
 import enum
 import operator
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bcvm.errors import Unsupported
 from bcvm.ops.definition import METHODS
 from bcvm.ops.lookup import operator_for
+from bcvm.specialise.resolve import IDENTITY
 from bcvm.specialise.ssa import Aggregate, Tree, Value
 from bcvm.specialise.types import Const, PyObject, Scalar, Tensor
 
@@ -27,6 +29,11 @@ _PLAIN = (bool, int, float, complex, str, bytes, tuple, type(None))
 def apply(m: "Machine", name: str, args: list[Tree]) -> Tree:
     """The result of one CALL_OP."""
     if name in ("is", "is_not"):
+        for x, y in (args, args[::-1]):
+            if isinstance(x, Const) and type(x.value) is bool and isinstance(y, Value) and isinstance(y.type, Scalar):
+                if y.type.kind != "bool":
+                    return Const(name == "is_not")
+                return y if x.value == (name == "is") else m.builder.scalar("not", y)
         same = identical(*args)
         return Const(same == (name == "is"))
     if name == "not":
@@ -41,8 +48,8 @@ def apply(m: "Machine", name: str, args: list[Tree]) -> Tree:
             return m.resolver.literal(_PYTHON[name](*(a.value for a in args)))  # type: ignore[union-attr]
         except Exception as e:  # whatever Python raises here, the interpreter raises when it gets there
             raise Unsupported(f"{type(e).__name__}: {e}") from None
-    if name in ("eq", "ne") and len(args) == 2 and all(isinstance(a, Const) and (type(a.value) in _PLAIN or isinstance(a.value, enum.Enum)) for a in args):
-        return Const(_PYTHON[name](*(a.value for a in args)))  # type: ignore[union-attr]
+    if name in ("eq", "ne") and len(args) == 2 and all(isinstance(a, Const) and a.handle is None and comparable(a.value) for a in args):
+        return Const(bool(_PYTHON[name](*(a.value for a in args))))  # type: ignore[union-attr]
     args = [plain_sequence(m, a) for a in args]
     if any(isinstance(a, Aggregate) for a in args):
         return aggregates(m, name, args)
@@ -59,6 +66,12 @@ def apply(m: "Machine", name: str, args: list[Tree]) -> Tree:
         if binding is None:
             raise Unsupported(f"operator {name} of a tensor")
         return m.builder.tree(binding(m.builder, *args))
+
+
+def comparable(value: Any) -> bool:
+    """Whether == of the object is known to run no code of the user's: plain values, and what is guarded by identity."""
+    cls = type(value)
+    return cls in _PLAIN or issubclass(cls, enum.Enum) or issubclass(cls, tuple(IDENTITY)) and not isinstance(cls.__eq__, types.FunctionType)
 
 
 class library_of:
@@ -98,8 +111,10 @@ def aggregates(m: "Machine", name: str, args: list[Tree]) -> Tree:
                     result = m.builder.scalar("and", result, apply(m, "eq", [x, y]))
             return result if name == "eq" else apply(m, "not", [result])
     sequence, count = (a, b) if isinstance(a, Aggregate) else (b, a)
-    if name == "mul" and isinstance(sequence, Aggregate) and sequence.kind in ("tuple", "list") and isinstance(count, Const) and type(count.value) is int and count.value * len(sequence.items) < 10_000:
-        return Aggregate(sequence.kind, sequence.items * count.value)
+    if name == "mul" and isinstance(sequence, Aggregate) and sequence.kind in ("tuple", "list") and m.builder.is_scalar(count) and m.builder.dtype(count) == "int":
+        times = m.builder.constant(count)
+        if times * len(sequence.items) < 10_000:
+            return Aggregate(sequence.kind, sequence.items * times)
     raise Unsupported(f"{name} of {' and '.join(m.builder.describe(x) for x in args)}")
 
 
@@ -120,6 +135,8 @@ def identical(a: Tree, b: Tree) -> bool:
 
 
 def contains(m: "Machine", item: Tree, container: Tree) -> bool:
+    if isinstance(container, Const) and isinstance(container.value, (set, frozenset)) and container.handle is not None:
+        raise Unsupported("membership in a set that may change")
     if isinstance(item, Const) and isinstance(container, Const) and type(container.value) in (str, dict, tuple, list, frozenset):
         if type(container.value) in (dict, tuple, list):
             m.resolver.items(container)
@@ -137,7 +154,7 @@ def truth(m: "Machine", tree: Tree) -> Const | Value:
     """bool(tree): a constant or a bool value."""
     if isinstance(tree, Const):
         v = tree.value
-        if type(v) in (tuple, list, dict):
+        if type(v) in (tuple, list, dict, set, frozenset):
             return Const(m.resolver.length(tree) > 0)
         if type(v) in _PLAIN or v is Ellipsis:
             return Const(bool(v))
@@ -222,4 +239,8 @@ def attribute(m: "Machine", tree: Tree, name: str) -> Tree:
         return Aggregate("method", (tree, Const(name)))
     if isinstance(tree, Aggregate) and tree.kind == "list" and name in ("append", "extend"):
         return Aggregate("method", (tree, Const(name)))
+    if isinstance(tree, Aggregate) and tree.kind == "super":
+        cls, obj = tree.items
+        assert isinstance(cls, Const) and isinstance(obj, Const)
+        return m.resolver.of_super(cls, obj, name)
     raise Unsupported(f"attribute {name} of {m.builder.describe(tree)}")

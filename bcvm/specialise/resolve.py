@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from bcvm.specialise.machine import Machine
 
 SIZE_LIMIT = 1 << 40
-_IDENTITY = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type, enum.Enum, np.dtype, np.ufunc, type(None), type(Ellipsis), type(NotImplemented))
+IDENTITY: list[type] = [types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type, enum.Enum, np.dtype, np.ufunc, type(None), type(Ellipsis), type(NotImplemented)]
 _NUMPY_DTYPES = {np.dtype(n).type: n for n in ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")}
 
 # Frameworks add what they know: TENSOR_LEAVES by exact class: (library, dtype, rank, scalar) of an object or None; attribute(object, name) -> steps or None;
 # callee(machine, const) -> what a call calls instead, or None; result(machine, const, arguments, keywords) -> what a call gives, or None;
 # constant(object, name) -> "flag": the attribute is set when the object is made, its value is bound; "count": an int that is bound where it bounds a
-# loop; or "". container(machine, const) -> the tuple or list that subscripts and loops of an object mean, or None.
+# loop; or "". IDENTITY: classes whose objects never change, which are bound and guarded by identity. container(machine, const) -> the tuple or list that subscripts and loops of an object mean, or None.
 TENSOR_LEAVES: dict[type, Callable[[Any], "tuple[str, str, int, bool] | None"]] = {}
 ATTRIBUTES: list[Callable[[Any, str], "tuple[tuple[Any, ...], ...] | None"]] = []
 CALLEES: list[Callable[["Machine", Const], "Tree"]] = []
@@ -55,9 +55,10 @@ def tensor_leaf(obj: Any) -> tuple[str, str, int, bool] | None:
 class Resolver:
     """Wraps objects read at paths; one per graph, so that a path is read once."""
 
-    def __init__(self, machine: "Machine", constants: dict[Path, Any]) -> None:
+    def __init__(self, machine: "Machine", constants: dict[Any, Any]) -> None:
         self.machine = machine
-        self.constants = constants  # paths of run-time scalars that are bound as constants
+        self.constants = constants  # paths of run-time scalars that are bound as constants; (class, attribute) of flags that are, whatever object has them
+        self.owners: dict[Path, type] = {}  # of flags, the class of the object that has them
         self.known: dict[Path, Tree] = {}
         self.guarded: set[tuple[str, Path, Any]] = set()
         self.rebound = 0  # of them that were found to be needed as constants
@@ -101,10 +102,10 @@ class Resolver:
         if cls is str or cls is bytes or cls is complex:
             self.guard("equal", path, obj)
             return Const(obj, path)
-        if issubclass(cls, _IDENTITY):  # not isinstance, which may run code of the object's
+        if issubclass(cls, tuple(IDENTITY)):  # not isinstance, which may run code of the object's
             self.guard("is", path, obj)
             return Const(obj, path)
-        if cls in (tuple, list, dict):
+        if cls in (tuple, list, dict, set, frozenset):
             return self.held(obj, path, name)
         if is_jitted(obj) or callable(obj) and not cls.__flags__ & (1 << 9) or binding_for(obj) is not None and cls.__module__.partition(".")[0] in ("numpy", "builtins"):
             self.guard("is", path, obj)  # a function of some library
@@ -122,6 +123,13 @@ class Resolver:
             self.constants[path] = True
             self.known[path] = Const(obj, path)
         return obj
+
+    def bind_flag(self, value: Value) -> None:
+        """Bind a run-time flag, and where it is an attribute, that of all objects of the class: layers of one kind are configured alike."""
+        path, _ = self.scalars[value]
+        self.bind_scalar(value)
+        if path in self.owners:
+            self.constants[self.owners[path], path.steps[-1][1]] = True
 
     def held(self, obj: Any, path: Path, name: str) -> Const:
         """An object guarded by its type, to be looked into."""
@@ -182,8 +190,9 @@ class Resolver:
             return Aggregate("tuple", tuple(self.literal(v) for v in value))
         return Const(value)
 
-    def attribute(self, const: Const, name: str) -> Tree:
-        """const.name by plain lookup: modules, classes, instance dictionaries, functions of the class."""
+    def attribute(self, const: Const, name: str, plain: bool = False) -> Tree:
+        """const.name by plain lookup: modules, classes, instance dictionaries, functions of the class. plain: as object.__getattribute__ looks it up, whatever
+        the class has of its own. A 'property' is a function still to be called, and its arguments."""
         obj, path = const.value, const.path
         if path is None:
             path = Path(Root("const", obj))
@@ -200,7 +209,7 @@ class Resolver:
             found = _in_mro(obj, name)
             if type(obj).__getattribute__ is not type.__getattribute__ or found is _ABSENT or hasattr(type(found), "__get__") and not isinstance(found, (types.FunctionType, staticmethod)):
                 value = getattr(obj, name, _ABSENT)
-                if isinstance(value, _IDENTITY) or name in ("__name__", "__qualname__") and type(obj) is type:
+                if isinstance(value, tuple(IDENTITY)) or name in ("__name__", "__qualname__") and type(obj) is type:
                     return self.wrap(value, deeper)
                 raise Unsupported(f"attribute {name} of class {obj.__name__}")
             return self.wrap(found.__func__ if isinstance(found, staticmethod) else found, deeper)
@@ -209,10 +218,12 @@ class Resolver:
             if steps is not None:
                 return self.follow(obj, path, steps)
         cls = type(obj)
-        if cls.__getattribute__ is not object.__getattribute__:
-            if issubclass(cls, _IDENTITY) or not cls.__flags__ & (1 << 9):
+        if type(cls.__getattribute__) is types.FunctionType and not plain:
+            return Aggregate("property", (const, self.wrap(cls.__getattribute__, Path(Root("const", cls), (("attr", "__getattribute__"),))), Const(name)))
+        if cls.__getattribute__ is not object.__getattribute__ and not plain:
+            if issubclass(cls, tuple(IDENTITY)) or not cls.__flags__ & (1 << 9):
                 value = getattr(obj, name, _ABSENT)
-                if value is not _ABSENT and (isinstance(value, _IDENTITY) or type(value) in (bool, int, float, str, tuple)):
+                if value is not _ABSENT and (isinstance(value, tuple(IDENTITY)) or type(value) in (bool, int, float, str, tuple)):
                     return self.wrap(value, deeper)
             raise Unsupported(f"attribute {name} of {cls.__name__}, which overrides __getattribute__")
         found = _in_mro(cls, name)
@@ -225,7 +236,9 @@ class Resolver:
             raise Unsupported(f"property {name} of {cls.__name__}")
         if instance is not None and name in instance and not hasattr(type(found), "__set__"):
             kind = next((k for ask in CONSTANTS if (k := ask(obj, name))), "")
-            if kind == "flag":
+            if type(instance[name]) is bool:
+                self.owners[deeper] = cls
+            if kind == "flag" or (cls, name) in self.constants:
                 self.constants[deeper] = True
             tree = self.wrap(instance[name], deeper)
             if kind == "count" and isinstance(tree, Value):
@@ -253,6 +266,17 @@ class Resolver:
         if isinstance(value, (types.BuiltinFunctionType, types.MethodType)):
             raise Unsupported(f"method {name} of {cls.__name__}")
         raise Unsupported(f"descriptor {name} of {cls.__name__}")
+
+    def of_super(self, cls: Const, const: Const, name: str) -> Tree:
+        """super(cls, obj).name, of a function or of object's __getattribute__."""
+        mro = type(const.value).__mro__
+        for base in mro[mro.index(cls.value) + 1:]:
+            if name in base.__dict__:
+                found = base.__dict__[name]
+                if type(found) is types.FunctionType or found is object.__getattribute__:
+                    return Aggregate("method", (const, self.wrap(found, Path(Root("const", base), (("attr", name),)))))
+                break
+        raise Unsupported(f"super().{name} of {type(const.value).__name__}")
 
     def follow(self, obj: Any, path: Path, steps: tuple[tuple[Any, ...], ...]) -> Tree:
         """Read adapter steps from an object."""

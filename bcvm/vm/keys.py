@@ -1,16 +1,13 @@
 """The type key of a call: what specialisations are distinguished by. Kinds, libraries, dtypes, ranks; never sizes."""
 from __future__ import annotations
 
-import enum
-import types
 from collections.abc import Sequence
 from typing import Any
 
-from bcvm.specialise.resolve import TENSOR_LEAVES
+from bcvm.specialise.resolve import IDENTITY, TENSOR_LEAVES
 
 _NUMBERS = (bool, int, float)
 _BY_VALUE = (type(None), str, bytes, complex)
-_BY_IDENTITY = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type, enum.Enum)
 
 
 def leaf_key(obj: Any) -> Any:
@@ -27,7 +24,7 @@ def leaf_key(obj: Any) -> Any:
         return (cls, tuple(map(leaf_key, obj)))
     if cls is dict:
         return (cls, tuple((k if type(k) in (str, int) else id(k), leaf_key(v)) for k, v in obj.items()))
-    if issubclass(cls, _BY_IDENTITY):  # not isinstance, which may run code of the object's
+    if issubclass(cls, tuple(IDENTITY)):  # not isinstance, which may run code of the object's
         return (cls, id(obj))
     return cls
 

@@ -117,12 +117,12 @@ def test_the_rest_is_called_back_on_the_smallest_piece() -> None:
     whole = [i.source for i in program_of(pieces).program.imports]
     assert whole == ["whole function: 'n' is captured by a nested function and bound more than once"]
     sources = [i.source for i in program_of(small_pieces).program.imports]
-    assert sources == ["[i for i in x]", 'f"{n}"', "self.x", "try:\n        n += 1\n    except TypeError:\n        return s", "lambda: s"]
+    assert sources == ["{i for i in x}", 'f"{n}"', "self.x", "try:\n        n += 1\n    except TypeError:\n        return s", "lambda: s"]
     assert names(small_pieces).count("CALL_PY") == 5
 
 
 def small_pieces(self, x, n):
-    s = [i for i in x]
+    s = {i for i in x}
     self.x = f"{n}"
     try:
         n += 1

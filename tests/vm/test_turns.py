@@ -42,6 +42,16 @@ def test_a_long_call_does_not_hold_up_a_compilation_for_ever() -> None:
         turns.end_call(1.0)
 
 
+def test_a_compilation_waits_once_for_a_long_call_not_at_each_checkpoint() -> None:
+    turns.begin_call()
+    try:
+        start = time.perf_counter()
+        thread.call(lambda: [turns.checkpoint() for _ in range(1000)])
+        assert time.perf_counter() - start < 50 * turns.PATIENCE
+    finally:
+        turns.end_call()
+
+
 def test_other_threads_never_wait_at_checkpoints() -> None:
     turns.begin_call(1.0)
     try:
