@@ -43,13 +43,13 @@ def test_a_long_call_does_not_hold_up_a_compilation_for_ever() -> None:
 
 
 def test_a_compilation_waits_once_for_a_long_call_not_at_each_checkpoint() -> None:
-    turns.begin_call()
+    turns.begin_call(1.0)
     try:
         start = time.perf_counter()
         thread.call(lambda: [turns.checkpoint() for _ in range(1000)])
         assert time.perf_counter() - start < 50 * turns.PATIENCE
     finally:
-        turns.end_call()
+        turns.end_call(1.0)
 
 
 def test_other_threads_never_wait_at_checkpoints() -> None:
