@@ -17,8 +17,8 @@ Driver      int32 driver(Context *ctx, const int64 *in, int64 *out)
             returns -1: memory ran out; nothing is in `out`, nothing is owned, the caller raises MemoryError
             returns -k - 1 for k > 0: as 0, with the k-th of several types of results (return_code)
 
-Epilogue    a kernel that finishes blocks of another kernel's result (see epilogues): kernel, count of its operands, rank, then its operand words. The word of
-            sizes that holds its address is 0 where there is none. `finish` runs it on one block.
+Epilogue    a kernel that finishes blocks of another kernel's result (see epilogues): kernel, count of its operands, rank, how many dims the other kernel
+            has before these, then its operand words. The word of sizes that holds its address is 0 where there is none. `finish` runs it on one block.
 
 Base        who owns a tensor's memory: 0 nobody to count (lives for the whole call), object | 1 a counted Python object, otherwise an arena
             buffer: the data pointer that `alloc` returned, 64-byte aligned, reference count in the word at -64, size class in that at -56.
@@ -44,7 +44,7 @@ CTX_FREE = 16        # free-list heads, one per size class
 SIZE_CLASSES = 48
 ROUNDS = 512         # the shortest round takes a few ns: often enough for others, too seldom to be felt
 CTX_WORDS = CTX_FREE + SIZE_CLASSES
-EPILOGUE_WORDS = 3   # of an epilogue, before its operands
+EPILOGUE_WORDS = 4   # of an epilogue, before its operands
 
 # Functions reached through CTX_TABLE. (name, LLVM type of the function)
 TABLE: tuple[tuple[str, str], ...] = (

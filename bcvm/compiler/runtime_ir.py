@@ -124,13 +124,17 @@ entry:
   %count = load i64, ptr %pc
   %pr = getelementptr i64, ptr %epilogue, i64 2
   %rank = load i64, ptr %pr
+  %ph = getelementptr i64, ptr %epilogue, i64 3
+  %hidden = load i64, ptr %ph
+  %starts = getelementptr i64, ptr %place, i64 %hidden
+  %dims = add i64 %rank, %hidden
   %given = getelementptr i64, ptr %epilogue, i64 {abi.EPILOGUE_WORDS}
   %each = add i64 %rank, 1
   %words = mul i64 %each, %count
   %all = add i64 %words, %rank
   %own = alloca i64, i64 %all
   %sizes = getelementptr i64, ptr %own, i64 %words
-  %counts = getelementptr i64, ptr %place, i64 %rank
+  %counts = getelementptr i64, ptr %starts, i64 %dims
   %bytes = mul i64 %rank, 8
   call void {at("memcpy")}(ptr %sizes, ptr %counts, i64 %bytes)
   %last = sub i64 %rank, 1
@@ -157,7 +161,7 @@ dim:
   %stride = load i64, ptr %ps
   %pt = getelementptr i64, ptr %to, i64 %d1
   store i64 %stride, ptr %pt
-  %pstart = getelementptr i64, ptr %place, i64 %d
+  %pstart = getelementptr i64, ptr %starts, i64 %d
   %start = load i64, ptr %pstart
   %gone = mul i64 %stride, %start
   %at1 = add i64 %at, %gone

@@ -102,16 +102,19 @@ def _run_finished(d: Driver, step: RegionCall, together: bool) -> None:
 
 def _epilogue(d: Driver, step: RegionCall, axis: int | None, start: int, dims: Sequence[library.Stride | None]) -> str:
     """The words of an epilogue (see abi) in the scratch area from `start` on; their address. dims: of the maker's kernel, by those of its result."""
-    e, spec = d.e, replace(step.spec, rank=len(dims))
+    e = d.e
+    hidden = next(i for i, s in enumerate(dims) if s is not None)  # leading dims of size 1 that the maker's kernel has beyond its op
+    spec = replace(step.spec, rank=len(dims) - hidden)
     operands: list[kernels_call.Operand] = []
     for data, strides in kernels_call.region_operands(d, step):
         own = iter(strides)
-        operands.append((data, ["0" if s is None or s.dim == axis else next(own) for s in dims]))
+        operands.append((data, ["0" if s is None or s.dim == axis else next(own) for s in dims[hidden:]]))
     kernel = e.load("%kernels", kernels_call.request(d, spec), "ptr")
     d.need_scratch(start + abi.EPILOGUE_WORDS)
     e.store(kernel, "%scratch", start, "ptr")
     e.store(str(len(operands)), "%scratch", start + 1)
     e.store(str(spec.rank), "%scratch", start + 2)
+    e.store(str(hidden), "%scratch", start + 3)
     kernels_call.write_operands(d, operands, (), start + abi.EPILOGUE_WORDS)
     return e.op(f"ptrtoint ptr {e.word('%scratch', start)} to i64")
 

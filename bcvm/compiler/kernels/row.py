@@ -19,7 +19,8 @@ from bcvm.compiler.target import Target
 OUT_OF_MEMORY = 1    # error code of a kernel
 STACK_ROW = 1024     # elements of a scratch row that lives on the stack
 CHUNK = 8192         # elements that one accumulator sums before it is added to the row's total
-LIGHT, MEDIUM = 14, 40  # instructions of a sweep's body that are unrolled 4 and 2 times
+LIGHT, MEDIUM = 14, 40  # instructions of a sweep's body that are unrolled 4 and 2 times where it has reductions, whose sums wait for each other,
+# else 2 times and not at all: the processor overlaps the rounds by itself (bench/RESULTS.md)
 
 
 class RowKernel:
@@ -228,6 +229,8 @@ class RowKernel:
         """The vector loops over one piece: unrolled, whole vectors, if the body is small; then vector by vector, masked. Returns the state."""
         f, e, lanes = self.f, self.e, self.plan.lanes
         unroll = 4 if p.cost <= LIGHT else 2 if p.cost <= MEDIUM else 0
+        if not accumulators:
+            unroll //= 2
         if not accumulators and len(self.plan.passes) > 1:  # what a row kernel writes last comes from the first-level cache
             unroll = 0
         scratch = {n: f.at(self.scratch[self.plan.kept[n]], i0, element_type(self.plan.dtype[n])) for n in [*p.loaded, *p.kept]}
