@@ -80,7 +80,7 @@ def queries(dtype: str, target: Target) -> int:
 
 def few(lanes: Lanes) -> int:
     """So many rows beyond whole vectors of them do not go by tiles."""
-    return 12 if lanes.count == 16 else lanes.count // 2
+    return {16: 12, 8: 5}.get(lanes.count, lanes.count // 2)  # rows go in fours, and one alone
 
 
 def units(batch: int, rows: int, dtype: str, target: Target) -> int:
