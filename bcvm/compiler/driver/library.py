@@ -58,46 +58,55 @@ def _kernel(d: Driver, node: Node, name: str) -> None:
 
 def finished(d: Driver, step: RegionCall) -> None:
     """A kernel of the library with a region as its epilogue (see epilogues); where the region's space turns out to be larger, one after the other."""
-    e = d.e
-    assert step.maker is not None and step.made is not None
-    for v in step.outputs:
-        memory.new(d, v)
-    holds = e.all([e.compare("eq", dims.value(e, a), dims.value(e, b)) for a, b in zip(dims_of(step.made), step.space, strict=True) if a is not b])
-    if holds == "true":
-        _run_finished(d, step, True)
-        return
-    one, two, done = e.new_label("epilogue"), e.new_label("apart"), e.new_label("done")
-    e.branch(holds, one, two)
-    for label in (one, two):
-        e.start(label)
-        e.push()
-        _run_finished(d, step, label == one)
-        e.pop()
-        e.jump(done)
-    e.start(done)
-
-
-def _run_finished(d: Driver, step: RegionCall, together: bool) -> None:
     e, node, made = d.e, step.maker, step.made
     assert node is not None and made is not None
+    for v in step.outputs:
+        memory.new(d, v)
     result, axis = node.results[0], epilogues.squeezed_axis(step)
-    place = next((v for v in step.outputs if dtype_of(v) == dtype_of(result)), None) if together else None
+    holds = e.all([e.compare("eq", dims.value(e, a), dims.value(e, b)) for a, b in zip(dims_of(made), step.space, strict=True) if a is not b])
+    place = next((v for v in step.outputs if dtype_of(v) == dtype_of(result)), None)
     sizes = d.sizes(result)
+    strides = contiguous_strides(e, sizes, dtype_of(result))
     if place is None:
-        rep = memory.arena(d, sizes, dims_of(result), dtype_of(result))
+        fresh = memory.arena(d, sizes, dims_of(result), dtype_of(result))
+        data, base = fresh.data, fresh.base
     else:
-        rep = TensorRep(d.tensor(place).data, "null", "0", sizes, contiguous_strides(e, sizes, dtype_of(result)))
-    d.reps[result] = rep
+        data, base = _apart(d, holds, d.tensor(place).data, result)
+    d.reps[result] = TensorRep(data, "null", "0", sizes, strides)
     if made is not result:
         assert axis is not None
-        d.reps[made] = TensorRep(rep.data, "null", "0", [*sizes[:axis], *sizes[axis + 1:]], [*rep.strides[:axis], *rep.strides[axis + 1:]])
-    _launch(d, node, node.attrs["op"].form.name, (lambda start, dims: _epilogue(d, step, axis, start, dims)) if together else None)
-    if not together:
+        d.reps[made] = TensorRep(data, "null", "0", [*sizes[:axis], *sizes[axis + 1:]], [*strides[:axis], *strides[axis + 1:]])
+    _launch(d, node, node.attrs["op"].form.name, lambda start, dims: e.select(holds, _epilogue(d, step, axis, start, dims), "0"))
+    if holds != "true":
+        then, done = e.new_label("apart"), e.new_label("done")
+        e.branch(holds, done, then)
+        e.start(then)
+        e.push()
         kernels_call.run_region(d, step)
-    if place is None:
-        e.call("release", "%ctx", rep.base)
+        e.pop()
+        e.jump(done)
+        e.start(done)
+    if base != "0":
+        e.call("release", "%ctx", base)
     for v in {result, made}:
         del d.reps[v]
+
+
+def _apart(d: Driver, holds: str, data: str, result: Value) -> tuple[str, str]:
+    """Where the maker's result goes: to this memory, or, if the condition fails, to a tensor of its own; and what is to be released, 0 for nothing."""
+    e = d.e
+    if holds == "true":
+        return data, "0"
+    came, then, done = e.label, e.new_label("own"), e.new_label("made")
+    e.branch(holds, done, then)
+    e.start(then)
+    e.push()
+    fresh = memory.arena(d, d.sizes(result), dims_of(result), dtype_of(result))
+    e.pop()
+    own = e.label
+    e.jump(done)
+    e.start(done)
+    return e.join("ptr", (data, came), (fresh.data, own)), e.join("i64", ("0", came), (fresh.base, own))
 
 
 def _epilogue(d: Driver, step: RegionCall, axis: int | None, start: int, dims: Sequence[library.Stride | None]) -> str:
