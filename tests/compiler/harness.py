@@ -17,7 +17,7 @@ from bcvm.compiler.runtime import runtime
 from bcvm.compiler.target import Target, host
 
 _KERNEL = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-_libc, _libm = ctypes.CDLL("libc.so.6"), ctypes.CDLL("libm.so.6")
+_libc = ctypes.CDLL("libc.so.6")
 _libc.aligned_alloc.restype = ctypes.c_void_p
 _libc.aligned_alloc.argtypes = [ctypes.c_size_t, ctypes.c_size_t]
 _libc.free.argtypes = [ctypes.c_void_p]
@@ -39,13 +39,7 @@ def _release(_ctx: int, base: int) -> None:
 def _address(name: str) -> int:
     if name in ("alloc", "release"):
         return ctypes.cast(_alloc if name == "alloc" else _release, ctypes.c_void_p).value or 0
-    if name.startswith("move"):
-        return runtime().address(name)
-    library = _libm if abi.TYPE[name].startswith("double") else _libc
-    try:
-        return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
-    except AttributeError:
-        return 0
+    return runtime().address(name)
 
 
 table = (ctypes.c_void_p * (len(abi.TABLE) + 8))(*(_address(name) for name, _ in abi.TABLE))  # and room for more
