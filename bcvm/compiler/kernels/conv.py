@@ -31,16 +31,22 @@ from .conv_tiles import (
     FETCH_TILE,
     FETCH_TILES,
     OUTPUTS,
+    PITCH,
     REST,
     RESUME,
     ROWS,
+    RUNS,
+    START,
+    STEP,
     STEP_BYTES,
     STEPS,
+    WIDTH,
     ConvAttrs,
     Form,
     define_pack,
     define_settle,
     define_strip,
+    define_tables,
     define_turn,
     pad_before,
     stream,
@@ -85,7 +91,7 @@ def define(module: Module, form: Form, name: str, attrs: ConvAttrs, has_bias: bo
     _define_finish(module, form)
     if depthwise.suits(form, attrs.stride, attrs.groups):
         depthwise.define(module, form, attrs, has_bias)
-    _define_tables(module, form)
+    define_tables(module, form, DEPTH_BLOCK)
     _Kernel(Function(module, name, KERNEL_PARAMS, "i32", public=public, glue=True), form, attrs, has_bias).write()
 
 
@@ -211,45 +217,6 @@ def _define_steps(module: Module, form: Form, attrs: ConvAttrs) -> None:
     f.end()
 
 
-def _define_tables(module: Module, form: Form) -> None:
-    """Small loops of the kernel, which is compiled in a hurry.
-
-    ahead(steps, depth, weight_row, outputs): the third column of the steps: while the weights of a depth are in use, their rows of the next depth are fetched, a line a step
-    gather(to, from, step, count): elements `step` bytes apart
-    weights(to, count, step): i * step for i < count, and the last of them 16 times more
-    pixels(to, offset, rows, columns, down, right): offsets of a rectangle of pixels, and 16 zeros: the last tile may look at more of them"""
-    f = Function(module, "ahead", [("ptr", "steps"), *(("i64", n) for n in ("depth", "weight_row", "outputs"))])
-    with f.loop(0, "%depth", DEPTH_BLOCK) as block:
-        with f.loop(block.index, f.min(f.add(block.index, DEPTH_BLOCK), "%depth"), carried=[("i64", "0"), ("i64", "0")]) as k:
-            row, line = k.carried
-            f.store("i64", f.add(f.mul(row, "%weight_row"), line), f.gep("%steps", f.add(f.mul(k.index, STEP_BYTES), 16)))
-            last = f.cmp("eq", f.add(row, 1), "%outputs")
-            k.next = [f.select(last, 0, f.add(row, 1)), f.select(last, f.add(line, 64), line)]
-    f.ret()
-    f.end()
-    f = Function(module, "gather", [("ptr", "to"), ("ptr", "from"), ("i64", "step"), ("i64", "count")])
-    with f.loop(0, "%count", carried=[("ptr", "%from")]) as o:
-        f.store(form.element, f.load(form.element, o.carried[0], form.item), f.gep("%to", f.mul(o.index, form.item)), form.item)
-        o.next = [f.gep(o.carried[0], "%step")]
-    f.ret()
-    f.end()
-    f = Function(module, "weights", [("ptr", "to"), ("i64", "count"), ("i64", "step")])
-    with f.loop(0, f.add("%count", 16)) as o:
-        f.store("i64", f.mul(f.min(o.index, f.sub("%count", 1)), "%step"), f.gep("%to", f.mul(o.index, 8)))
-    f.ret()
-    f.end()
-    f = Function(module, "pixels", [("ptr", "to"), *(("i64", n) for n in ("offset", "rows", "columns", "down", "right"))])
-    with f.loop(0, "%rows", carried=[("i64", "%offset"), ("ptr", "%to")]) as r:
-        with f.loop(0, "%columns", carried=[("i64", r.carried[0]), ("ptr", r.carried[1])]) as c:
-            f.store("i64", c.carried[0], c.carried[1])
-            c.next = [str(f.add(c.carried[0], "%right")), f.gep(c.carried[1], 8)]
-        r.next = [str(f.add(r.carried[0], "%down")), c.carried[1]]
-    with f.loop(0, 16) as i:
-        f.store("i64", 0, f.gep(r.carried[1], f.mul(i.index, 8)))
-    f.ret()
-    f.end()
-
-
 def _define_finish(module: Module, form: Form) -> None:
     """finish(to, channel, row, column, from, from_row, rows, columns, outputs, bias): sums [rows * columns][outputs] plus bias to where they belong."""
     f = Function(module, "finish", [("ptr", "to"), *(("i64", n) for n in ("channel", "row", "column")), ("ptr", "from"),
@@ -345,7 +312,13 @@ class _Kernel:
         row_bytes = f.mul(ow, item)
         flat = f.both(whole, f.cmp("eq", self.parts, 1), *(f.cmp("eq", s, row_bytes) for s in (xs[2], outs[2]))) if attrs.stride == (1, 1) else "false"
         run = f.select(flat, f.mul(oh, ow), self.columns)
-        by_pixels = f.div(f.mul(f.mul(depth, 256), f.round_up(run, lanes)), run)
+        # Neighbouring rows of a copied image are one, with its padding between them, where less is lost by that than at their ends.
+        pitch = f.add(self.columns, self.reach_w)
+        joined = "false"
+        if form.masked and attrs.stride == (1, 1):
+            joined = f.both(f.invert(whole), f.cmp("eq", self.parts, 1), f.cmp("sgt", f.round_up(self.columns, lanes), pitch))
+        self.joined = joined
+        by_pixels = f.div(f.mul(f.mul(depth, 256), f.select(joined, f.add(pitch, 1), f.round_up(run, lanes))), run)
         if sw > 1:
             by_pixels = f.add(by_pixels, f.div(f.mul(per_channels, 256 * 24 * sh * sw), per_outputs))
         by_outputs = f.add(f.add(f.mul(depth, 256), f.div(f.mul(depth, 1536), f.mul(batch, f.mul(oh, ow)))), 1280)
@@ -415,7 +388,8 @@ class _Kernel:
         self.d = d = f.words(DESC_WORDS)
         steps_at = f(f"ptrtoint ptr {self.steps} to i64")
         first_words: dict[int, Value] = {STEPS: steps_at, DEPTH: depth, C_ROW: f.select(pixels, outs[1], self.panel), REST: lanes, RESUME: 0,
-                                         BIAS_ROW: f.select(pixels, item, 0), FETCH: steps_at, FETCH_TILE: 0, FETCH_TILES: 0}
+                                         BIAS_ROW: f.select(pixels, item, 0), FETCH: steps_at, FETCH_TILE: 0, FETCH_TILES: 0,
+                                         RUNS: 1, START: 0, PITCH: 0, WIDTH: 1 << 20, STEP: 0}
         for word, content in first_words.items():
             f.set_word(d, word, content)
         self.steps_at = steps_at
@@ -513,7 +487,7 @@ class _Kernel:
         return s.carried[1]
 
     def _by_pixels(self, start: Value, end: Value, first: Value, last: Value) -> None:
-        f, form, item = self.f, self.form, self.form.item
+        f, form, item, lanes = self.f, self.form, self.form.item, self.form.lanes
         sh, sw = self.attrs.stride
         weights = f.gep(self.table, f.mul(first, 8))
         with f.loop(start, end, carried=[("i64", "0")]) as s:
@@ -525,6 +499,10 @@ class _Kernel:
             c = f.gep(self.to, f.add(f.add(f.mul(image, self.outs[0]), f.mul(row, self.outs[2])), f.add(f.mul(column, item), f.mul(first, self.outs[1]))))
             bias = f.gep(self.bias, f.mul(f.add(self.first_output, first), item))
             runs, length = f.select(self.flat, 1, rows), f.select(self.flat, f.mul(rows, columns), columns)
+            if self.joined != "false":
+                runs, length = f.select(self.joined, 1, runs), f.select(self.joined, f.add(f.mul(f.sub(rows, 1), self.pitch), columns), length)
+                f.set_word(self.d, PITCH, self.pitch)
+                f.set_word(self.d, STEP, f.sub(self.outs[2], f.mul(self.pitch, item)))
             vectors = f.ceil_div(length, form.lanes)
             most: Value = form.vectors
             if most == 4:   # tiles of 6 x 4 or 8 x 3
@@ -536,7 +514,17 @@ class _Kernel:
                     done = f.mul(f.add(f.add(v.index, wide), -1), form.lanes)
                     f.set_word(self.d, REST, f.min(f.sub(length, done), form.lanes))
                     at = f.mul(v.index, form.target.vector_bytes)
-                    f.call("void", "strip", ("ptr", self.a), ("ptr", weights), ("ptr", f.gep(r.carried[0], at)), ("ptr", f.gep(r.carried[1], at)),
+                    to: Value = at
+                    if form.masked:
+                        f.set_word(self.d, WIDTH, f.select(self.joined, columns, f.sub(length, f.mul(v.index, lanes))))
+                    if self.joined != "false":
+                        first_row = f.select(self.joined, f.div(f.mul(v.index, lanes), self.pitch), 0)
+                        start = f.sub(f.mul(v.index, lanes), f.mul(first_row, self.pitch))
+                        f.set_word(self.d, START, f.select(self.joined, start, 0))
+                        last_one = f.sub(f.min(f.add(start, f.mul(wide, lanes)), f.add(start, f.sub(length, f.mul(v.index, lanes)))), 1)
+                        f.set_word(self.d, RUNS, f.select(self.joined, f.add(f.div(last_one, self.pitch), 1), 1))
+                        to = f.add(at, f.mul(first_row, f.word(self.d, STEP)))
+                    f.call("void", "strip", ("ptr", self.a), ("ptr", weights), ("ptr", f.gep(r.carried[0], at)), ("ptr", f.gep(r.carried[1], to)),
                            ("ptr", bias), ("i64", f.sub(last, first)), ("i64", wide), ("ptr", self.d))
                 r.next = [f.gep(r.carried[0], f.mul(self.row, sh)), f.gep(r.carried[1], self.outs[2])]
             self._settle(image, first, row, column, f.sub(last, first), rows, columns)

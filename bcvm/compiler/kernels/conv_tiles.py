@@ -24,8 +24,10 @@ OUTPUTS, ROWS, COLUMNS = 32, 4, 256     # of a unit of work, at most
 # Words of the descriptor that strip and tile get. STEPS: address of the table {a, b, ahead} of `DEPTH` steps. C_ROW: byte stride of C's rows. REST: lanes in use of
 # the last vector, 1 to all (looked at if form.masked). RESUME: 1 if the sums go on from what C holds. BIAS_ROW: bytes from a row's bias to the next one's. FETCH: address
 # of what is needed next: step k of the n-th tile brings FETCH + n * FETCH_TILE + steps[k].ahead to L2, while n is less than FETCH_TILES.
-STEPS, DEPTH, C_ROW, REST, RESUME, BIAS_ROW, FETCH, FETCH_TILE, FETCH_TILES = range(9)
-DESC_WORDS = 9
+# Where parts of vectors can be stored, the columns of C may be those of several rows of an image, `PITCH` apart with `WIDTH` in use, the first one at START: there are RUNS
+# such rows, and the next one is written STEP bytes from where it would lie if nothing was between them.
+STEPS, DEPTH, C_ROW, REST, RESUME, BIAS_ROW, FETCH, FETCH_TILE, FETCH_TILES, RUNS, START, PITCH, WIDTH, STEP = range(14)
+DESC_WORDS = 14
 STEP_BYTES = 24
 EPILOGUE = 9    # the word of a convolution's sizes that leads to its epilogue
 
@@ -126,7 +128,10 @@ class Form:
     @property
     def iota(self) -> str:
         """0, 1, 2, ... as i32."""
-        return "<" + ", ".join(f"i32 {i}" for i in range(self.lanes)) + ">"
+        return self.iota_from(0)
+
+    def iota_from(self, first: int) -> str:
+        return "<" + ", ".join(f"i32 {first + i}" for i in range(self.lanes)) + ">"
 
     def mask(self, f: Function, count: Value) -> str:
         """Lanes 0..count-1."""
@@ -249,10 +254,26 @@ def _define_tile(module: Module, form: Form, rows: int, vectors: int) -> None:
             for v in range(vectors):
                 sums[i * vectors + v] = form.multiply_add(f, one, columns[v], sums[i * vectors + v])
         k.next = [f.gep(step, STEP_BYTES), *sums]
+    sums = []
     for i in range(rows):
         bias = form.splat_at(f, f.gep("%bias", f.mul(places[i], bias_row)))
-        for v in range(vectors):
-            form.store(f, form.add(f, k.carried[1 + i * vectors + v], bias), f.gep(c[i], v * width), masks[v])
+        sums += [form.add(f, k.carried[1 + i * vectors + v], bias) for v in range(vectors)]
+
+    def store(offset: Value, masks: list[str]) -> None:
+        for i in range(rows):
+            at = f.gep(c[i], offset)
+            for v in range(vectors):
+                form.store(f, sums[i * vectors + v], f.gep(at, v * width), masks[v])
+
+    if form.masked:
+        t = f"<{form.lanes} x i32>"
+        runs, column, pitch, used, apart = (f.word("%d", w) for w in (RUNS, START, PITCH, WIDTH, STEP))
+        wide = f.splat("i32", form.lanes, f(f"trunc i64 {used} to i32"))
+        with f.loop(0, runs) as r:
+            first = f.splat("i32", form.lanes, f(f"trunc i64 {f.sub(column, f.mul(r.index, pitch))} to i32"))
+            store(f.mul(r.index, apart), [f(f"icmp ult {t} {f(f'add {t} {first}, {form.iota_from(v * form.lanes)}')}, {wide}") for v in range(vectors)])
+    else:
+        store(0, masks)
     f.ret()
     f.end()
 
@@ -268,6 +289,47 @@ def define_settle(module: Module) -> None:
     for i, name in enumerate(names):
         f.set_word(place, i, f"%{name}")
     f.ret(f"i32 {f.through_table('%ctx', 'finish', '%ctx', f('inttoptr i64 %epilogue to ptr'), place)}")
+    f.end()
+
+
+# -- tables
+
+def define_tables(module: Module, form: Form, depth_block: int) -> None:
+    """Defines small loops of the kernel, which is compiled in a hurry.
+
+    ahead(steps, depth, weight_row, outputs): the third column of the steps: while the weights of a depth are in use, their rows of the next depth are fetched, a line a step
+    gather(to, from, step, count): elements `step` bytes apart
+    weights(to, count, step): i * step for i < count, and the last of them 16 times more
+    pixels(to, offset, rows, columns, down, right): offsets of a rectangle of pixels, and 16 zeros: the last tile may look at more of them"""
+    f = Function(module, "ahead", [("ptr", "steps"), *(("i64", n) for n in ("depth", "weight_row", "outputs"))])
+    with f.loop(0, "%depth", depth_block) as block:
+        with f.loop(block.index, f.min(f.add(block.index, depth_block), "%depth"), carried=[("i64", "0"), ("i64", "0")]) as k:
+            row, line = k.carried
+            f.store("i64", f.add(f.mul(row, "%weight_row"), line), f.gep("%steps", f.add(f.mul(k.index, STEP_BYTES), 16)))
+            last = f.cmp("eq", f.add(row, 1), "%outputs")
+            k.next = [f.select(last, 0, f.add(row, 1)), f.select(last, f.add(line, 64), line)]
+    f.ret()
+    f.end()
+    f = Function(module, "gather", [("ptr", "to"), ("ptr", "from"), ("i64", "step"), ("i64", "count")])
+    with f.loop(0, "%count", carried=[("ptr", "%from")]) as o:
+        f.store(form.element, f.load(form.element, o.carried[0], form.item), f.gep("%to", f.mul(o.index, form.item)), form.item)
+        o.next = [f.gep(o.carried[0], "%step")]
+    f.ret()
+    f.end()
+    f = Function(module, "weights", [("ptr", "to"), ("i64", "count"), ("i64", "step")])
+    with f.loop(0, f.add("%count", 16)) as o:
+        f.store("i64", f.mul(f.min(o.index, f.sub("%count", 1)), "%step"), f.gep("%to", f.mul(o.index, 8)))
+    f.ret()
+    f.end()
+    f = Function(module, "pixels", [("ptr", "to"), *(("i64", n) for n in ("offset", "rows", "columns", "down", "right"))])
+    with f.loop(0, "%rows", carried=[("i64", "%offset"), ("ptr", "%to")]) as r:
+        with f.loop(0, "%columns", carried=[("i64", r.carried[0]), ("ptr", r.carried[1])]) as c:
+            f.store("i64", c.carried[0], c.carried[1])
+            c.next = [str(f.add(c.carried[0], "%right")), f.gep(c.carried[1], 8)]
+        r.next = [str(f.add(r.carried[0], "%down")), c.carried[1]]
+    with f.loop(0, 16) as i:
+        f.store("i64", 0, f.gep(r.carried[1], f.mul(i.index, 8)))
+    f.ret()
     f.end()
 
 

@@ -286,3 +286,14 @@ def test_bad_attributes_and_dtypes_are_refused() -> None:
 def test_no_symbol_outside_itself() -> None:
     for target in h.TARGETS:
         assert h.outside_symbols(conv.generate("float32", ATTRS[3], True, target), target) == set()
+
+
+@targets
+@pytest.mark.parametrize("outputs", (3, 16, 40))
+def test_rows_of_a_padded_image_that_are_computed_as_one(target: Target, outputs: int) -> None:
+    """Widths that leave much of a vector empty at the ends of rows; several rows in a vector; any distance between the rows of the result."""
+    for width, pad in itertools.product((1, 5, 7, 17, 19, 34, 50, 68), ((1, 1, 1, 1), (2, 0, 0, 3))):
+        x, w, bias = (np.random.default_rng(width).standard_normal(s).astype(np.float32) for s in ((2, 4, 9, width), (outputs, 4, 3, 3), (outputs,)))
+        for pattern in ("plain", "slice"):
+            if width + pad[2] + pad[3] >= 3:
+                check(target, x, w, bias, ConvAttrs(padding=pad), pattern)
