@@ -195,7 +195,7 @@ def cast(b: Any, x: Any, name: str) -> Any:
     x = b.cast(x, "float32") if b.dtype(x) != "float64" else x
     low = -2.0 ** (63 if wide == "int64" else 31)
     fits = b.op("logical_and", b.op("ge", x, low), b.op("lt", x, -low))
-    return b.cast(b.op("where", fits, b.cast(x, wide), b.as_tensor(int(low), wide)), name)
+    return b.cast(b.op("where", fits, b.cast(x, wide), b.cast(int(low), wide)), name)
 
 
 binds(method="type_as", **MS)(lambda b, x, other: cast(b, x, b.dtype(other)))

@@ -444,6 +444,14 @@ def _arange(b: Any, start: Any = 0, end: Any = None, step: Any = 1, *, dtype: An
     return counted(b, start, end, step, "int64" if none(b, dtype) else dtype_name(b, dtype))
 
 
+@binds("mindspore.numpy.utils_const._iota", **MS)
+def _iota(b: Any, dtype: Any, num: Any, increasing: Any = True) -> Any:
+    """What mindspore.numpy's arange, linspace and others make theirs of: 0, 1, ... num - 1."""
+    n = sizes(b, [num])[0]
+    b.require("lt", Dim.const(0), n, "a tensor of no elements")
+    return counted(b, 0, num, 1, dtype_name(b, dtype)) if flag(b, increasing) else b.slice(counted(b, 0, num, 1, dtype_name(b, dtype)), [("slice", None, None, -1)])
+
+
 @binds("mindspore.ops.eye", "mindspore.mint.eye", **MS)
 def _eye(b: Any, n: Any, m: Any = None, dtype: Any = None) -> Any:
     rows, columns = sizes(b, [n, n if none(b, m) else m])

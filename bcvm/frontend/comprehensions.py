@@ -8,6 +8,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
+from bcvm.frontend.scope import names_of
+
 if TYPE_CHECKING:
     from bcvm.frontend.expressions import ExpressionGenerator
 
@@ -22,6 +24,13 @@ def has_form(node: ast.ListComp | ast.GeneratorExp, forms: Any) -> bool:
             return False
     inside = [node.elt, *(i for g in node.generators for i in g.ifs), *(g.iter for g in node.generators[1:])]
     return all(_plain(n, forms) for root in inside for n in ast.walk(root))
+
+
+def free_names(node: ast.ListComp | ast.GeneratorExp) -> set[str]:
+    """What the loops read from the function around, except by the first iterable. Where such a name is unset, Python's error is another than the function's."""
+    targets = {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
+    inside = names_of(node.elt, *(i for g in node.generators for i in g.ifs), *(g.iter for g in node.generators[1:]))
+    return set(inside.loads) - targets
 
 
 def _plain(n: ast.AST, forms: Any) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bcvm.bytecode.build import Label, ProgramBuilder
-from bcvm.frontend.comprehensions import EXHAUST, emit_list, emit_search, has_form
+from bcvm.frontend.comprehensions import EXHAUST, emit_list, emit_search, free_names, has_form
 from bcvm.frontend.outline import Outline, Outliner, flag_of
 from bcvm.frontend.scope import CONSUMERS, consumes_generator
 
@@ -312,15 +312,18 @@ class ExpressionGenerator(Emitter):
 
     # -- calls
     def _list_comprehension(self, node: ast.ListComp) -> None:
-        if has_form(node, EXPRESSIONS):
+        if self._in_place(node):
             emit_list(self, node)
         else:
             self.outlined(node)
 
+    def _in_place(self, node: ast.ListComp | ast.GeneratorExp) -> bool:
+        return has_form(node, EXPRESSIONS) and self.outliner.certainly_set(free_names(node) - self.renamed.keys(), self.current)
+
     def _exhausts(self, node: ast.Call) -> bool:
         """tuple(... for ...) and its like, of Python's own tuple."""
         func = node.func
-        if not consumes_generator(node) or not isinstance(func, ast.Name) or not has_form(node.args[0], EXPRESSIONS):  # type: ignore[arg-type]
+        if not consumes_generator(node) or not isinstance(func, ast.Name) or not self._in_place(node.args[0]):  # type: ignore[arg-type]
             return False
         return func.id in EXHAUST and not any(func.id in names for names in (self.locals, self.free, self.hidden, self.renamed))
 

@@ -113,7 +113,7 @@ class BytecodeGenerator(ExpressionGenerator):
         for n in sorted(flagged):
             self.set_flag(n, n in given)
         self.loops: list[_Loop] = []
-        self.functions = inlinable(body, names, EXPRESSIONS)
+        self.functions = inlinable(body, names, EXPRESSIONS, locals_, given)
         self.inlined_in: Inlined | None = None
 
     def generate(self, flags: int) -> tuple[Program, tuple[CodeType, ...]]:

@@ -25,17 +25,32 @@ _SIMPLE = (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.P
 _UNSEEN = frozenset({"globals", "super", "__class__", "locals", "vars", "dir", "eval", "exec"})
 
 
-def inlinable(body: Sequence[ast.stmt], names: Names, forms: Collection[type]) -> dict[str, ast.FunctionDef]:
-    """The local functions that are inlined, by name. forms: the classes of expressions that have a form."""
+def inlinable(body: Sequence[ast.stmt], names: Names, forms: Collection[type], local_names: set[str], parameters: Collection[str]) -> dict[str, ast.FunctionDef]:
+    """The local functions that are inlined, by name. forms: the classes of expressions that have a form. local_names, parameters: of the function around."""
     found = {s.name: s for s in body if isinstance(s, ast.FunctionDef) and names.stores[s.name] == 1 and s.name not in names.deletes
              and s.name not in names.rebound and _fits(s, forms)}
+    flow = Flow()
+    if found:
+        flow.block(body, frozenset(parameters))
     while found:
-        bad = _misused(body, found, forms)
+        bad = _misused(body, found, forms) | _unset(found, flow.before, local_names)
         if not bad:
             break
         for name in bad:
             del found[name]
     return found
+
+
+def _unset(found: dict[str, ast.FunctionDef], before: dict[int, frozenset[str]], local_names: set[str]) -> set[str]:
+    """Functions that read variables which are not certainly set where the function is defined: unset ones are another error in a closure."""
+    bad = set()
+    for name, f in found.items():
+        inside = Names()
+        inside.visit_all(f.body)
+        free = (set(inside.loads) - set(inside.stores) - set(parameters_of(f))) & local_names - found.keys()
+        if not free <= before.get(id(f), frozenset()):
+            bad.add(name)
+    return bad
 
 
 def _fits(f: ast.FunctionDef, forms: Collection[type]) -> bool:

@@ -149,6 +149,10 @@ class Outliner:
             tail.append(ast.Constant(None))
         return [*run, *self._return(node, live_outs, unsettable, tail)]
 
+    def certainly_set(self, names: set[str], statement: ast.stmt | None) -> bool:
+        """Whether all of these names that are locals are set before the statement, whichever way control came."""
+        return names & self.locals <= self._before(statement)
+
     # -- parts
     def _before(self, statement: ast.stmt | None) -> frozenset[str]:
         if statement is None:  # of a lambda

@@ -165,6 +165,8 @@ class Builder:
             return self._scalar(name, trees, "int" if name in ("floor", "ceil") else "float")
         if name == "not":
             return self._scalar("not", [self.scalar("bool", trees[0])], "bool")
+        if name in ("min", "max") and set(kinds) == {"bool"}:  # stays a bool
+            name = "and" if name == "min" else "or"
         if name in ("and", "or", "xor") and set(kinds) == {"bool"}:
             return self._scalar(name, trees, "bool")
         common = "float" if "float" in kinds else "int"

@@ -91,7 +91,13 @@ class Site:
             self.asked[key] += 1
             self.pending[key] = threading.Event()
         context = contextvars.copy_context()  # the settings in force where the call was made
-        return lambda: context.run(self._compile, key, args, names)
+        alive = weakref.ref(self)
+
+        def job() -> None:
+            site = alive()
+            if site is not None:  # else its function is gone, and nobody wants the code
+                context.run(site._compile, key, args, names)
+        return job
 
     def _compile(self, key: Any, args: Sequence[Any], names: tuple[str, ...]) -> None:
         """On the compile thread. Whatever fails here is counted and the calls stay interpreted."""

@@ -64,10 +64,10 @@ def test_generation_with_a_growing_cache_stays_native_and_compiles_nothing_for_a
     _, wanted = generate(make(**sizes), prompt, 16)
     ms.set_context(mode=ms.BYTECODE_VM)
     net = make(**sizes)
-    token, past = net(prompt)  # the two kinds of call: without a cache, and with one
+    token, past = net(prompt, None)  # the two kinds of call: without a cache, and with one
     net(token, past)
     function, = bcvm.mindspore.functions()
-    function.warmup((prompt,), (token, past))
+    function.warmup((prompt, None), (token, past))
     thread.idle()
     before = bcvm.mindspore.counters()
     _, got = generate(net, prompt, 16)

@@ -118,7 +118,7 @@ ARGUMENTS = {"operator_fails": (1,)}
 def listens(n):
     total = 0
     for i in range(n):
-        total += sum([j for j in range(i)])
+        total += sum({j for j in range(i)})
     return total
 
 

@@ -134,7 +134,8 @@ def test_an_exception_names_the_line_that_raised_it(name: str) -> None:
         with pytest.raises(Exception) as got:
             run(program_of(function), args, None, hooks)
         assert type(got.value) is type(expected.value) and str(got.value) == str(expected.value)
-        assert own_frames(got.value, failing.__file__) == own_frames(expected.value, failing.__file__)
+        frames = [f for f in own_frames(expected.value, failing.__file__) if f[0] != "<listcomp>"]  # none since Python 3.12
+        assert own_frames(got.value, failing.__file__) == frames
         assert type(got.value.__cause__) is type(expected.value.__cause__)
         assert (got.value.__context__ is None) == (expected.value.__context__ is None)
 

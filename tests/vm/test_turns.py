@@ -1,9 +1,11 @@
 """Calls that are interpreted come before the compilation that they wait for, and neither starves."""
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -100,3 +102,20 @@ def test_recursion_gives_pythons_results_and_pythons_error() -> None:
     with pytest.raises(RecursionError):
         jitted(x, 100_000)
     assert jitted(x, 5).tolist() == [5, 5]
+
+
+def test_what_is_gone_before_its_turn_is_not_compiled() -> None:
+    @bcvm.jit
+    def f(x):
+        return x * 7.0 + 2.0
+
+    hold, gone = threading.Event(), weakref.ref(f._bcvm)
+    thread.submit(hold.wait)
+    try:
+        f(np.ones(3))
+        del f
+        gc.collect()
+        assert gone() is None  # the request does not keep it
+    finally:
+        hold.set()
+    thread.idle()
