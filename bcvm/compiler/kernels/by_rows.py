@@ -68,7 +68,7 @@ def write(m: Module) -> None:
     pitch = f.op(f"and i64 {f.op(f'add i64 {bytes_of_row}, 63')}, -64")  # bytes from one row of a tile to the next
     last = f.op(f"sub i64 {leading}, 1")
     has_rows = f.op(f"icmp sgt i64 {leading}, 0")
-    filled, emptied = _moves(f, count, word, rank, has_rows, block, advance, tiles, room, pitch, (incoming, outgoing))
+    filled, emptied = _moves(f, packed, count, word, rank, has_rows, block, advance, tiles, room, pitch, (incoming, outgoing))
     before, some, ready = f.block, f.fresh("some"), f.fresh("ready")
     f.branch(has_rows, some, ready)
     f.label(some)
@@ -175,7 +175,7 @@ def _kind(f: Function, k: str) -> tuple[str, str, str]:
     return lane, f.op(f"and i64 {word}, 255"), written
 
 
-def _moves(f: Function, count: str, word: Callable[[str, str], str], rank: str, has_rows: str, block: str, advance: str, tiles: str, room: str, pitch: str,
+def _moves(f: Function, packed: str, count: str, word: Callable[[str, str], str], rank: str, has_rows: str, block: str, advance: str, tiles: str, room: str, pitch: str,
            lists: tuple[str, str]) -> tuple[str, str]:
     """Bytes that each operand advances along the row, and the lists of what goes through tiles, into them and out of them: MOVE words each. How long these are."""
     f.module.declare("i64", "llvm.cttz.i64", "i64, i1")
@@ -183,6 +183,7 @@ def _moves(f: Function, count: str, word: Callable[[str, str], str], rank: str, 
         lane, size, written = _kind(f, each.index)
         stride = _at(f, "%ops", word(each.index, rank))
         tiled = f.op(f"and i1 {lane}, {f.op(f'icmp ne i64 {stride}, {size}')}")
+        tiled = f.op(f"and i1 {tiled}, {packed}")
         _put(f, advance, each.index, f.op(f"select i1 {lane}, i64 {stride}, i64 0"))
         tile = f.op(f"ptrtoint ptr {f.at(tiles, f.op(f'mul i64 {each.index}, {room}'))} to i64")
         table = f.pointer("%ctx", abi.CTX_TABLE)
