@@ -213,3 +213,16 @@ def test_running_sums_of_integers_and_identity_of_flags() -> None:
     x = Tensor(np.array([[5, 1, 7], [1, 1, 2]], np.int32))
     check(Counts(), (x,), (x[:1],))
     check(Counts(), (x, False), (x[:1], True))
+
+
+class Splits(nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense, self.width = nn.Dense(4, 6), 2
+
+    def construct(self, x):
+        return tuple(part + 1 for part in self.dense(x).split(self.width, axis=1))
+
+
+def test_a_split_of_what_a_weight_gives_by_a_number_that_was_captured() -> None:
+    check(Splits(), (floats(2, 4),), (floats(5, 4),))
