@@ -188,6 +188,9 @@ def _split(b: Any, x: Any, split_size_or_sections: Any, axis: Any = 0, **options
         return b.tuple(parts(b, x, bounds, on))
     each = sizes(b, [split_size_or_sections])[0]
     count = settled(b, (size + (each - 1)) // each) if each.value != 0 else None
+    if count is None and each.value is None:  # a number that was captured: how many parts there are makes it a constant
+        each = Dim.const(const(b, split_size_or_sections))
+        count = settled(b, (size + (each.value - 1)) // each.value) if each.value else None
     if count is None:
         return b.unsupported("split by a size whose number of parts is not constant")
     return b.tuple(parts(b, x, [each * (i + 1) for i in range(count - 1)] + [None], on))

@@ -213,3 +213,50 @@ def test_running_sums_of_integers_and_identity_of_flags() -> None:
     x = Tensor(np.array([[5, 1, 7], [1, 1, 2]], np.int32))
     check(Counts(), (x,), (x[:1],))
     check(Counts(), (x, False), (x[:1], True))
+
+
+class Splits(nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense, self.width = nn.Dense(4, 6), 2
+
+    def construct(self, x):
+        return tuple(part + 1 for part in self.dense(x).split(self.width, axis=1))
+
+
+def test_a_split_of_what_a_weight_gives_by_a_number_that_was_captured() -> None:
+    check(Splits(), (floats(2, 4),), (floats(5, 4),))
+
+
+class Stores(nn.Cell):
+    def construct(self, x, n):
+        y = x + 0
+        old, same_memory = y.reshape(-1), y[0]
+        alias = y
+        y[0, 1:] = 7
+        y[:, n] = x[:, 0] * 2
+        y[-1] = Tensor(1.5)
+        before = same_memory + old[:1]
+        y[y > 6] = 0  # other memory: `old` and `same_memory` keep what there was, `alias` is the same object
+        alias[0, 0] = 3
+        z = ops.zeros((2, 2), ms.int32)
+        z[1] = n
+        return y, old, same_memory, before, alias is y, z, x
+
+
+def test_stores_into_tensors_made_here_are_seen_by_their_views_and_those_under_a_mask_are_not() -> None:
+    check(Stores(), (floats(3, 4), 2), (floats(5, 6), 3))
+
+
+class StoresIntoArgument(nn.Cell):
+    def construct(self, x):
+        x[0] = 1
+        return x * 2
+
+
+def test_a_store_into_an_argument_is_seen_outside() -> None:
+    fast = bcvm.jit(StoresIntoArgument(), background=False, compile_timeout_ms=60_000)
+    for _ in range(3):
+        x = floats(3, 2)
+        y = fast(x)
+        assert x[0].asnumpy().tolist() == [1, 1] and y[0].asnumpy().tolist() == [2, 2]
