@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import threading
 
@@ -10,6 +11,7 @@ import pytest
 from bcvm.compiler import elf, llvm, loader
 from bcvm.compiler.target import host
 from bcvm.errors import CompileError
+from bcvm.vm.compile_thread import thread
 
 SWITCH = """
 @table = private unnamed_addr constant [4 x double] [double 1.0, double 2.0, double 3.0, double 4.5]
@@ -83,6 +85,8 @@ def test_no_page_is_writable_and_executable():
 
 
 def test_memory_is_reused_and_accounted():
+    gc.collect()  # code of functions that earlier tests dropped is freed now, not meanwhile
+    thread.idle(60)
     obj = constant(1)
     before = loader.code_bytes()
     first = loader.load(obj)
