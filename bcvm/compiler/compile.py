@@ -81,7 +81,7 @@ def compile_graph(graph: Graph, table: KernelTable, target: Target, on_step: Cal
     if fusion:
         epilogues.join(graph, plan)
     calls = _fused(plan, graph.blocks)
-    step("Fusion", sum(len(c.nodes) for c in calls if len(c.nodes) > 1))
+    step("Fusion", fused_ops(calls))
     flow = control.Flow(graph)
     boxes = control.find_stack_boxes(flow, plan)
     live = analyse(graph, plan, flow.order, boxes)
@@ -101,6 +101,12 @@ def _fused(plan: dict[Block, list[regions.PlanStep]], blocks: Sequence[Block]) -
     """The regions, and the attentions, of these blocks."""
     return [s if isinstance(s, regions.RegionCall) else s.attrs["fused"] for block in blocks for s in plan[block]
             if isinstance(s, regions.RegionCall) or "fused" in s.attrs]
+
+
+def fused_ops(calls: Sequence[regions.RegionCall | attention.Fused]) -> int:
+    """How many ops are not done alone: in regions of several, or one the other's epilogue."""
+    counts = [len(c.nodes) + (isinstance(c, regions.RegionCall) and c.maker is not None) for c in calls]
+    return sum(n for n in counts if n > 1)
 
 
 def show_plan(compiled: CompiledGraph) -> str:

@@ -31,12 +31,12 @@ def _hear(event: str, fields: dict[str, Any]) -> None:
 
 
 def _compiled(function: Any, made: Any) -> None:
+    from bcvm.compiler.compile import fused_ops  # loaded by now; importing bcvm loads no compiler
     program = function.bound.program
     inputs = [i.value for i in made.graph.inputs]
     hints = " ".join(hint_of(v.type) for i, v in zip(made.graph.inputs, inputs) if isinstance(v.type, Tensor) and i.path.root[0] == "arg" and not i.path.steps)
     log.compile_line(signature_id(signature_of(inputs)), hints or "[]", program.name, program.filename, program.first_line)
-    regions = made.code.compiled.regions
-    fused = sum(len(r.nodes) for r in regions if len(r.nodes) > 1)
+    fused = fused_ops(made.code.compiled.regions)
     for name, ms in sorted(made.ms.items(), key=lambda item: _STEP.get(item[0], 0)):
         if name in _STEP:
             log.step_line(_STEP[name], name, ms, f"fused {fused} ops" if name == "Fusion" else "")

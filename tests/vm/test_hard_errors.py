@@ -246,7 +246,8 @@ def test_bool_int_and_float_stay_apart(tier: str) -> None:
 # -- Ctrl-C
 
 INTERRUPTED = """
-    import os, subprocess, sys, time
+    import os, signal, subprocess, sys, time
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may have it ignored
     import numpy as np
     import bcvm
     from bcvm.vm.compile_thread import thread
