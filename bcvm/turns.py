@@ -47,7 +47,7 @@ def begin_call(usual: float) -> None:
                 if _parked:  # still, since the last call
                     _changed.notify_all()
                 _changed.wait_for(_is_still, time_given + SETTLE)
-            elif _process is not None and usual >= LONG:
+            elif _process is not None:
                 _changed.wait_for(lambda: _process is None, time_given)
         if usual >= LONG:
             _long_calls += 1
