@@ -77,10 +77,10 @@ class KernelTable:
     def put(self, kernel: Kernel, code: loader.LoadedCode, name: str, spliced: bool) -> None:
         """Other code for a kernel that has had one kind so far; released at once if the kernel is gone."""
         with self._lock:
+            self._settle()  # it may be this one that LLVM is at, and fails
             if self._kernels.get(kernel.key) is not kernel or kernel.before is not None:
                 code.release()
                 return
-            self._settle()
             kernel.before, kernel.spliced = kernel.code, spliced
             self._fill(kernel, code, name)
 
