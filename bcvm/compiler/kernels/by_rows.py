@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from bcvm.compiler import abi
+from bcvm.compiler.kernels.operands import stack_or_arena
 from bcvm.compiler.kernels.text import KERNEL_PARAMETERS, Function, Module
 
 LANE, OUTPUT = 256, 512
@@ -20,7 +21,6 @@ TILE = 256  # elements of a row, or of a piece of it, that are on the stack
 SHORT = 512  # elements of a scratch row that the inner code may have in its own frame
 MOVE = 7     # words that say how an operand goes through its tile
 HEADER = 5  # words before those of the operands
-OUT_OF_MEMORY = 1
 NAME = "by_rows"
 
 
@@ -144,20 +144,8 @@ def _room(f: Function, n: str, packed: str, whole: str, scratch: str, count: str
     needed = f.op(f"and i1 {needed}, {f.op(f'icmp sgt i64 {n}, {TILE}')}")
     padded = f.op(f"add i64 {n}, 127")
     long = f.op(f"shl i64 {f.op(f'and i64 {padded}, -64')}, 3")
-    before, ask, failed, got, ready = f.block, f.fresh("ask"), f.fresh("failed"), f.fresh("got"), f.fresh("room")
-    f.branch(needed, ask, ready)
-    f.label(ask)
-    buffer = f.op(f"call ptr {f.table('alloc')}(ptr %ctx, i64 {f.op(f'mul i64 {long}, {count}')})")
-    f.branch(f.op(f"icmp eq ptr {buffer}, null"), failed, got)
-    f.label(failed)
-    f.do(f"ret i32 {OUT_OF_MEMORY}")
-    f.label(got)
-    number = f.op(f"ptrtoint ptr {buffer} to i64")
-    f.jump(ready)
-    f.label(ready)
-    room = f.op(f"phi i64 [ {8 * TILE}, %{before} ], [ {long}, %{got} ]")
-    tiles = f.op(f"phi ptr [ {stack}, %{before} ], [ {buffer}, %{got} ]")
-    return room, tiles, f.op(f"phi i64 [ 0, %{before} ], [ {number}, %{got} ]")
+    at, owner = stack_or_arena(f, needed, f.op(f"mul i64 {long}, {count}"), stack)
+    return f.op(f"select i1 {needed}, i64 {long}, i64 {8 * TILE}"), at, owner
 
 
 def _at(f: Function, base: str, index: str) -> str:

@@ -13,6 +13,7 @@ from bcvm.compiler import abi
 from bcvm.compiler.kernels.text import Function
 from bcvm.compiler.region import RegionSpec
 
+OUT_OF_MEMORY = 1     # error code of a kernel
 TILE_BYTES = 1 << 14  # all tiles of a kernel together: they share the first-level cache with the rows
 
 
@@ -131,6 +132,23 @@ def tile_length(operands: list[Operand], lanes: int) -> int:
     while length > 2 * lanes and length * width > TILE_BYTES:
         length //= 2
     return max(length, lanes, 64)
+
+
+def stack_or_arena(f: Function, larger: str, size: str, stack: str) -> tuple[str, str]:
+    """Memory of this size: this stack memory, or, under the condition, from the Context, whose want of it ends the kernel. Where it is, and what to release (0 for the stack)."""
+    before, ask, ready = f.block, f.fresh("ask"), f.fresh("ready")
+    got, failed = f.fresh("got"), f.fresh("failed")
+    f.branch(larger, ask, ready)
+    f.label(ask)
+    buffer = f.op(f"call ptr {f.table('alloc')}(ptr %ctx, i64 {size})")
+    f.branch(f.op(f"icmp eq ptr {buffer}, null"), failed, got)
+    f.label(failed)
+    f.do(f"ret i32 {OUT_OF_MEMORY}")
+    f.label(got)
+    number = f.op(f"ptrtoint ptr {buffer} to i64")
+    f.jump(ready)
+    f.label(ready)
+    return f.op(f"phi ptr [ {stack}, %{before} ], [ {buffer}, %{got} ]"), f.op(f"phi i64 [ 0, %{before} ], [ {number}, %{got} ]")
 
 
 def move(f: Function, to: str, to_stride: str | int, source: str, source_stride: str | int, n: str, skip: str, size: int) -> None:

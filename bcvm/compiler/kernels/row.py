@@ -16,7 +16,6 @@ from bcvm.compiler.kernels.vector import Value, Vector, element_type
 from bcvm.compiler.region import RegionSpec
 from bcvm.compiler.target import Target
 
-OUT_OF_MEMORY = 1    # error code of a kernel
 STACK_ROW = 1024     # elements of a scratch row that lives on the stack
 CHUNK = 8192         # elements that one accumulator sums before it is added to the row's total
 LIGHT, MEDIUM = 14, 40  # instructions of a sweep's body that are unrolled 4 and 2 times where it has reductions, whose sums wait for each other,
@@ -93,20 +92,7 @@ class RowKernel:
         sizes = [dtypes.itemsize(self.plan.dtype[n]) for n in kept]
         stack = f.slot((STACK_ROW + 64) * sum(sizes))
         padded = f.op(f"and i64 {f.op(f'add i64 {self.n}, 127')}, -64")
-        before, big, ready = f.block, f.fresh("big"), f.fresh("scratch")
-        got, failed = f.fresh("got"), f.fresh("memory")
-        f.branch(f.op(f"icmp sgt i64 {self.n}, {STACK_ROW}"), big, ready)
-        f.label(big)
-        buffer = f.op(f"call ptr {f.table('alloc')}(ptr %ctx, i64 {f.op(f'mul i64 {padded}, {sum(sizes)}')})")
-        f.branch(f.op(f"icmp eq ptr {buffer}, null"), failed, got)
-        f.label(failed)
-        f.do(f"ret i32 {OUT_OF_MEMORY}")
-        f.label(got)
-        number = f.op(f"ptrtoint ptr {buffer} to i64")
-        f.jump(ready)
-        f.label(ready)
-        at = f.op(f"phi ptr [ {stack}, %{before} ], [ {buffer}, %{got} ]")
-        owner = f.op(f"phi i64 [ 0, %{before} ], [ {number}, %{got} ]")
+        at, owner = access.stack_or_arena(f, f.op(f"icmp sgt i64 {self.n}, {STACK_ROW}"), f.op(f"mul i64 {padded}, {sum(sizes)}"), stack)
         for size in sizes:
             self.scratch.append(at)
             at = f.at(at, f.op(f"mul i64 {padded}, {size}"))
