@@ -228,13 +228,9 @@ class CompileProcess:
                 self._host = self._ready(worker.AT_ONCE).ready()
             return self._host
 
-    def emit(self, patient: bool, *request: Any) -> bytes:
-        """Object code; the request is what `worker.Compiler.emit` takes. CompileError: invalid IR, or LLVM failed. patient: nobody waits, so
-        everything else comes first."""
-        return self.result(self.begin(patient, *request))
-
     def begin(self, patient: bool, *request: Any) -> Answer:
-        """Ask as `emit` does, and go on. A short request may wait in the pipe while the one before is worked on; otherwise this waits first."""
+        """Ask for object code, and go on; the request is what `worker.Compiler.emit` takes. patient: nobody waits, so everything else comes first. A short
+        request may wait in the pipe while the one before is worked on; otherwise this waits first."""
         with self._lock:
             while len(self._asked) > (len(request[0]) < SHORT):
                 self._settle()
@@ -245,7 +241,7 @@ class CompileProcess:
             return answer
 
     def result(self, answer: Answer) -> bytes:
-        """Wait for the answer."""
+        """Wait for the code. CompileError: invalid IR, or LLVM failed."""
         with self._lock:
             while answer in self._asked:
                 self._settle()

@@ -64,9 +64,13 @@ def own() -> Iterator[CompileProcess]:
     made.stop()
 
 
+def code(at: CompileProcess, patient: bool, *request: object) -> bytes:
+    return at.result(at.begin(patient, *request))
+
+
 def emit(at: CompileProcess, n: int, patient: bool = False) -> int:
     to = host()
-    return value(at.emit(patient, returns(n), to.cpu, to.features, 1, True))
+    return value(code(at, patient, returns(n), to.cpu, to.features, 1, True))
 
 
 def test_one_process_answers_all_requests(own: CompileProcess) -> None:
@@ -77,13 +81,13 @@ def test_one_process_answers_all_requests(own: CompileProcess) -> None:
 def test_text_larger_than_a_pipe(own: CompileProcess) -> None:
     to = host()
     text = "\n".join(f"define i64 @g{i}() {{\nret i64 {i}\n}}" for i in range(5000)) + "\n" + returns(7)
-    assert value(own.emit(False, text, to.cpu, to.features, 0, True)) == 7
+    assert value(code(own, False, text, to.cpu, to.features, 0, True)) == 7
 
 
 def test_invalid_text_is_an_error_and_the_process_goes_on(own: CompileProcess) -> None:
     to = host()
     with pytest.raises(CompileError, match="invalid LLVM IR"):
-        own.emit(False, "define i64 @f() { ret i32 0 }", to.cpu, to.features, 1, True)
+        code(own, False, "define i64 @f() { ret i32 0 }", to.cpu, to.features, 1, True)
     assert emit(own, 3) == 3 and own.started == 1
 
 
@@ -97,7 +101,7 @@ def test_a_process_that_was_killed_is_replaced(own: CompileProcess) -> None:
 def test_a_fatal_error_of_llvm_fails_one_request(own: CompileProcess) -> None:
     for _ in range(2):
         with pytest.raises(CompileError, match="(?s)compile process .*LLVM ERROR"):
-            own.emit(False, FATAL, host().cpu, host().features, 1, True)
+            code(own, False, FATAL, host().cpu, host().features, 1, True)
         assert emit(own, 5) == 5
 
 
@@ -139,7 +143,7 @@ def test_a_process_that_gets_no_processor_is_started_anew_with_a_share(own: Comp
     monkeypatch.setattr(process_module, "STARVED_SECONDS", 0.0)
     monkeypatch.setattr(process_module, "STARVED_SHARE", 1e9)
     long = "\n".join(f"define i64 @g{n}(i64 %x) {{\n%y = mul i64 %x, {n}\nret i64 %y\n}}" for n in range(3000)) + returns(7)
-    assert value(own.emit(True, long, host().cpu, host().features, 1, True)) == 7
+    assert value(code(own, True, long, host().cpu, host().features, 1, True)) == 7
     assert own.started >= 2 and own.pid is not None
     assert os.sched_getscheduler(own.pid) == os.SCHED_OTHER and os.getpriority(os.PRIO_PROCESS, own.pid) == max(usual, worker.NICE)
 

@@ -122,10 +122,10 @@ def write(m: Module) -> None:
                     place = f.at(block, f.op(f"shl i64 {word(f.word(entry, 0), '0')}, 3"))
                     _put(f, entry, "6", f.word(place, 0))
                     f.do(f"store i64 {f.word(entry, 3)}, ptr {place}")
-                _move(f, incoming, filled, word, rank, block, some_rows, pitch, m_, False)
+                _move(f, incoming, filled, word, block, some_rows, pitch, m_, False)
                 _put(f, sizes, leading, m_)
                 f.do(f"call i32 {inner}(ptr %ctx, ptr {block}, ptr {sizes}, i64 {flags}, i64 {some_rows}, i64 {m_})")
-                _move(f, outgoing, emptied, word, rank, block, some_rows, pitch, m_, True)
+                _move(f, outgoing, emptied, word, block, some_rows, pitch, m_, True)
             with f.loop("0", count, "1") as each:  # not reached without a leading dim more than once: what is read then is not used
                 stride = f.op(f"mul i64 {_at(f, '%ops', word(each.index, leading))}, {some_rows}")
                 _put(f, rows, each.index, f.op(f"add i64 {_at(f, rows, each.index)}, {stride}"))
@@ -190,7 +190,7 @@ def _moves(f: Function, packed: str, count: str, word: Callable[[str, str], str]
     return each.results[0], each.results[1]
 
 
-def _move(f: Function, moves: str, count: str, word: Callable[[str, str], str], rank: str, block: str, rows: str, pitch: str, m: str, output: bool) -> None:
+def _move(f: Function, moves: str, count: str, word: Callable[[str, str], str], block: str, rows: str, pitch: str, m: str, output: bool) -> None:
     """Before the inner code runs: into the tiles of inputs. After it: from those of outputs, whose places lie behind their tiles' in the list."""
     with f.loop("0", count, "1") as each:
         entry = f.at(moves, f.op(f"mul i64 {each.index}, {8 * MOVE}"))
@@ -201,9 +201,7 @@ def _move(f: Function, moves: str, count: str, word: Callable[[str, str], str], 
             f.do(f"store i64 {tile}, ptr {place}")
         function = f.op(f"inttoptr i64 {function} to ptr")
         with f.loop("0", rows, "1", [("i64", tile), ("i64", there)]) as each_row:
-            a, b = (f.op(f"inttoptr i64 {v} to ptr") for v in each_row.carried)
-            if output:
-                f.do(f"call void {function}(ptr {b}, i64 {stride}, ptr {a}, i64 {size}, i64 {m}, i1 false)")
-            else:
-                f.do(f"call void {function}(ptr {a}, i64 {size}, ptr {b}, i64 {stride}, i64 {m}, i1 false)")
+            sides = [(f.op(f"inttoptr i64 {at} to ptr"), step) for at, step in zip(each_row.carried, (size, stride), strict=True)]
+            (to, to_stride), (source, source_stride) = reversed(sides) if output else sides
+            f.do(f"call void {function}(ptr {to}, i64 {to_stride}, ptr {source}, i64 {source_stride}, i64 {m}, i1 false)")
             each_row.next = [f.op(f"add i64 {each_row.carried[0]}, {pitch}"), f.op(f"add i64 {each_row.carried[1]}, {jump}")]
