@@ -82,13 +82,19 @@ def build(graph: Graph, count: int, names: Sequence[str], successor: int, resume
     start = time.perf_counter()
     entry_stub = stub.prepare(graph, stub.Call(count - len(names), tuple(names)), compiled.return_trees or [Const(None)],
                               driver="@driver", resume=leave, out_words=compiled.out_words, hold=bool(compiled.kernels) or any(b.loop for b in graph.blocks))
-    code = loader.load(llvm.compile_ir(compiled.module(entry_stub.ir), opt=0))  # straight-line glue: six times quicker to compile, 2% slower to run
+    compilation = llvm.Compilation(compiled.module(entry_stub.ir), opt=0)  # straight-line glue: six times quicker to compile, 2% slower to run
+    held = kernels.acquire([k.key for k in compiled.kernels])
+    try:
+        code = loader.load(compilation.result())
+    except BaseException:
+        table.release(held)
+        raise
     entry_stub.load(code)
     entry_stub.set_successor(successor)
     ms["CodeGen"] = (time.perf_counter() - start) * 1e3
     if any(b.loop for b in graph.blocks):
         runtime().watch_signals()
-    return NativeCode(compiled, entry_stub, code, kernels.acquire([k.key for k in compiled.kernels]), ms)
+    return NativeCode(compiled, entry_stub, code, held, ms)
 
 
 def box(array: Any, type: Tensor) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import fcntl
 import importlib.util
 import marshal
 import os
@@ -28,7 +29,8 @@ VARIABLE = "BCVM_COMPILE_PROCESS"  # 'off': LLVM is loaded into this process
 SECONDS, PER_BYTE = 60.0, 1e-3
 # A process that takes only what is left over of the processors starves if it has had less than that share of them after so long.
 STARVED_SECONDS, STARVED_SHARE = 0.3, 0.03
-SHORT = 1 << 15  # bytes of a request that a pipe holds while nobody reads it
+WAITING = 3     # requests that were made and not answered yet, at most: their answers have to fit into a pipe
+PIPE = 1 << 20  # bytes that a pipe holds while nobody reads it, if the system gives so much
 _SETPGROUP = 2  # POSIX_SPAWN_SETPGROUP
 
 
@@ -61,6 +63,7 @@ class _Child:
                 pair = os.pipe()
                 self._fds.append(pair[1 - len(self._fds)])
                 theirs.append(pair[len(theirs)])
+            self.short = _widened(self._fds[0]) // 2
             self._fds.append(os.memfd_create("bcvm-llvm", os.MFD_CLOEXEC))
             self.pid = spawn([sys.executable, "-I", "-S", *script, where, str(urgency), *options], (*theirs, self._fds[2]))
         except BaseException:
@@ -182,6 +185,13 @@ def spawn(arguments: list[str], fds: tuple[int, ...]) -> int:
     return pid.value
 
 
+def _widened(fd: int) -> int:
+    """Gives a pipe room. How many bytes it holds."""
+    with suppress(OSError):
+        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE)
+    return int(fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ))
+
+
 class Answer:
     """What a request will bring: its code, or an error."""
 
@@ -229,10 +239,10 @@ class CompileProcess:
             return self._host
 
     def begin(self, patient: bool, *request: Any) -> Answer:
-        """Ask for object code, and go on; the request is what `worker.Compiler.emit` takes. patient: nobody waits, so everything else comes first. A short
-        request may wait in the pipe while the one before is worked on; otherwise this waits first."""
+        """Ask for object code, and go on; the request is what `worker.Compiler.emit` takes. patient: nobody waits, so everything else comes first. A
+        request waits in the pipe while those before are worked on, if it fits there; otherwise this waits first."""
         with self._lock:
-            while len(self._asked) > (len(request[0]) < SHORT):
+            while self._asked and not self._fits(request[0]):
                 self._settle()
             answer = Answer(patient, request)
             with suppress(Died):  # it is asked again when the answer is wanted
@@ -248,6 +258,11 @@ class CompileProcess:
         if answer.error is not None:
             raise answer.error
         return answer.code
+
+    def _fits(self, text: str) -> bool:
+        """Whether one more request can wait in the pipe."""
+        child = self._child
+        return child is not None and len(self._asked) < WAITING and len(text) + sum(len(a.request[0]) for a in self._asked) < child.short
 
     def _settle(self) -> None:
         """Take the next answer."""
