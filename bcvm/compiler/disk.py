@@ -31,14 +31,13 @@ def read_kernel(key: Any) -> tuple[str, bytes] | None:
     kept = store.read(_depends_on_key(key)) if store.keeps() and generators() else None
     if kept is None:
         return None
-    name, code = marshal.loads(kept)
+    name, code = marshal.loads(kept)  # see worker.Compiler.keep
     return name, code
 
 
-def write_kernel(key: Any, name: str, code: bytes) -> None:
-    """Keep the object of a kernel for later processes."""
-    if store.keeps() and generators():
-        store.write(_depends_on_key(key), marshal.dumps((name, code)))
+def place(key: Any) -> str:
+    """The file where the object of the kernel with this key is to be kept for later processes; '' if it is not."""
+    return (store.path(_depends_on_key(key)) or "") if store.keeps() and generators() else ""
 
 
 def _depends(source: KernelSource) -> str:

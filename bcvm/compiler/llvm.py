@@ -5,11 +5,12 @@ the time. In this process LLVM's options stay as they are: they are process-wide
 """
 from __future__ import annotations
 
+import marshal
 import threading
 from functools import cache
 
 from bcvm import turns
-from bcvm.compiler import elf
+from bcvm.compiler import elf, store
 from bcvm.compiler.process import Answer, Unavailable, process
 from bcvm.compiler.target import Target, host
 from bcvm.compiler.worker import Compiler
@@ -24,13 +25,14 @@ def _here() -> Compiler:
 
 
 class Compilation:
-    """A module that LLVM was asked to compile, in the compile process while this one goes on. Arguments as of `compile_ir`."""
+    """A module that LLVM was asked to compile, in the compile process while this one goes on. Arguments as of `compile_ir`; keep: a file for the
+    object, or '', and a name that goes with it, see `worker.serve`."""
 
-    def __init__(self, ir_text: str, target: Target | None = None, opt: int = 1, verify: bool = True) -> None:
+    def __init__(self, ir_text: str, target: Target | None = None, opt: int = 1, verify: bool = True, keep: tuple[str, str] = ("", "")) -> None:
         to = target or host()
-        self._request = (ir_text, to.cpu, to.features, opt, verify)
+        self._keep, self._request = keep, (ir_text, to.cpu, to.features, opt, verify)
         try:
-            self._answer: Answer | None = process.begin(turns.nobody_waits(), *self._request)
+            self._answer: Answer | None = process.begin(turns.nobody_waits(), keep, *self._request)
         except Unavailable:
             self._answer = None
 
@@ -51,9 +53,13 @@ class Compilation:
             pass
         try:
             with _lock:
-                return bytes(_here().emit(*self._request))
+                code = bytes(_here().emit(*self._request))
         except ValueError as e:
             raise CompileError(str(e)) from None
+        path, name = self._keep
+        if path:
+            store.put(path, marshal.dumps((name, code)))
+        return code
 
 
 def compile_ir(ir_text: str, target: Target | None = None, opt: int = 1, verify: bool = True) -> bytes:

@@ -51,6 +51,7 @@ class _Child:
 
     def __init__(self, urgency: int, options: tuple[str, ...]) -> None:
         self._urgency = urgency  # the lowest so far
+        self._left = False
         llvmlite = importlib.util.find_spec("llvmlite")
         if llvmlite is None or not llvmlite.submodule_search_locations:
             raise ImportError("llvmlite is not installed")
@@ -80,10 +81,10 @@ class _Child:
             self.host = self._read(SECONDS)
         return self.host
 
-    def send(self, urgency: int, request: tuple[Any, ...]) -> None:
+    def send(self, urgency: int, keep: tuple[str, str], request: tuple[Any, ...]) -> None:
         self._urgency = max(self._urgency, urgency)
         try:
-            worker.write(self._fds[0], marshal.dumps((urgency, *request)))
+            worker.write(self._fds[0], marshal.dumps((urgency, *keep, *request)))
         except OSError:
             raise self._died() from None
 
@@ -97,6 +98,8 @@ class _Child:
         start, used = time.perf_counter(), self._used()
         while not poll.poll(turns.PATIENCE * 1e3):
             turns.be_patient()
+            if self._left:
+                raise Died("was left to itself")
             took = time.perf_counter() - start
             starved = self._urgency == worker.LEFT_OVER and took > STARVED_SECONDS and self._used() - used < STARVED_SHARE * took
             if took > seconds or starved:
@@ -133,6 +136,11 @@ class _Child:
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
 
+    def leave(self) -> None:
+        """Let it do what it was asked for, without this process; who waits for its answer sees it end."""
+        self._left = True
+        self.stop(False)
+
     def end(self) -> int:
         """Lets it end, and collects it; its exit code, or minus the signal."""
         self._close()
@@ -148,7 +156,7 @@ class _Child:
             return 0
 
     def forget(self) -> None:
-        """In a child of a fork: it belongs to the parent."""
+        """In a child of a fork it belongs to the parent; one that was left belongs to nobody."""
         self._close()
 
     def _close(self) -> None:
@@ -195,8 +203,8 @@ def _widened(fd: int) -> int:
 class Answer:
     """What a request will bring: its code, or an error."""
 
-    def __init__(self, patient: bool, request: tuple[Any, ...]) -> None:
-        self.patient, self.request = patient, request
+    def __init__(self, patient: bool, keep: tuple[str, str], request: tuple[Any, ...]) -> None:
+        self.patient, self.keep, self.request = patient, keep, request
         self.child: _Child | None = None  # that was asked
         self.code = b""
         self.error: CompileError | Unavailable | None = None
@@ -238,13 +246,13 @@ class CompileProcess:
                 self._host = self._ready(worker.AT_ONCE).ready()
             return self._host
 
-    def begin(self, patient: bool, *request: Any) -> Answer:
-        """Ask for object code, and go on; the request is what `worker.Compiler.emit` takes. patient: nobody waits, so everything else comes first. A
+    def begin(self, patient: bool, keep: tuple[str, str], *request: Any) -> Answer:
+        """Ask for object code, and go on; keep and request are what `worker.serve` takes. patient: nobody waits, so everything else comes first. A
         request waits in the pipe while those before are worked on, if it fits there; otherwise this waits first."""
         with self._lock:
             while self._asked and not self._fits(request[0]):
                 self._settle()
-            answer = Answer(patient, request)
+            answer = Answer(patient, keep, request)
             with suppress(Died):  # it is asked again when the answer is wanted
                 self._send(answer)
             self._asked.append(answer)
@@ -266,19 +274,20 @@ class CompileProcess:
 
     def _settle(self) -> None:
         """Take the next answer."""
-        answer = self._asked.popleft()
+        answer = self._asked[0]
         try:
             answer.code = self._receive(answer)
         except (CompileError, Unavailable) as e:
             answer.error = e
         finally:
+            self._asked.popleft()
             turns.process_works(self.stop_working if any(a.patient for a in self._asked) else None)
 
     def _send(self, answer: Answer) -> None:
         urgency = self._background if answer.patient else worker.AT_ONCE
         child = self._ready(urgency)
         try:
-            child.send(urgency, answer.request)
+            child.send(urgency, answer.keep, answer.request)
         except Died:
             self._child = None
             raise
@@ -356,15 +365,22 @@ class CompileProcess:
                 child.end()
 
     def stop(self) -> None:
-        """At exit of the interpreter: nothing more is compiled, and whoever waits for an answer gets a CompileError."""
+        """At exit of the interpreter: whoever waits for an answer gets a CompileError. The process still compiles what is to be kept, if it was asked for
+        such a thing, and then ends."""
         self._ending = True
         child = self._child
+        leaves = any(a.keep[0] for a in tuple(self._asked))
         if child is not None:
-            child.kill()
+            if leaves:
+                child.leave()
+            else:
+                child.kill()
         if self._lock.acquire(timeout=2):
             with suppress(OSError):
-                if self._child is not None:
+                if self._child is not None and not leaves:
                     self._child.end()
+                elif self._child is not None:
+                    self._child.forget()
             self._child = None
             self._lock.release()
 

@@ -1,6 +1,6 @@
 """Files that later processes may use: a magic word, the SHA-256 of the rest, and the rest; the name is the hash of all that it depends on.
 
-What does not check out counts as not there. Files are only taken from a folder that belongs to this user and that nobody else may write to: code is run from it.
+What does not check out counts as not there. The compile process loads this file alone: it imports nothing of the package. Files are only taken from a folder that belongs to this user and that nobody else may write to: code is run from it.
 
 Folder: BCVM_KERNEL_CACHE, else $XDG_CACHE_HOME/bcvm, else ~/.cache/bcvm; `BCVM_KERNEL_CACHE=off` keeps nothing.
 """
@@ -49,15 +49,29 @@ def read(depends: str) -> bytes | None:
 
 def write(depends: str, body: bytes) -> None:
     """A full or read-only disk is no error."""
+    place = path(depends)
+    if place is not None:
+        put(place, body)
+
+
+def path(depends: str) -> str | None:
+    """The file for this; whoever is given its name may put it there."""
     folder = _folder(os.environ.get("BCVM_KERNEL_CACHE", ""))
-    if folder is None or len(body) > MAX_BYTES - 64:
+    return os.path.join(folder, _name(depends)) if folder is not None else None
+
+
+def put(path: str, body: bytes) -> None:
+    """Make this file."""
+    if len(body) > MAX_BYTES - 64:
         return
+    folder, name = os.path.split(path)
     try:
-        temporary = folder / f"new-{os.getpid()}-{threading.get_ident()}"
+        temporary = os.path.join(folder, f"new-{os.getpid()}-{threading.get_ident()}")
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as f:
             f.write(MAGIC + hashlib.sha256(body).digest() + body)
-        os.replace(temporary, folder / _name(depends))
-        _prune(folder)
+        os.replace(temporary, path)
+        if name.startswith("0"):  # names are hashes: every sixteenth looks how many there are
+            _prune(folder)
     except OSError:
         return
 
@@ -80,10 +94,10 @@ def _folder(said: str) -> Path | None:
     return folder if mine else None
 
 
-def _prune(folder: Path) -> None:
+def _prune(folder: str) -> None:
     names = os.listdir(folder)
     if len(names) <= MAX_FILES:
         return
-    aged = sorted((os.stat(folder / n).st_mtime, n) for n in names)
+    aged = sorted((os.stat(os.path.join(folder, n)).st_mtime, n) for n in names)
     for _, n in aged[:len(aged) // 2]:
-        os.unlink(folder / n)
+        os.unlink(os.path.join(folder, n))

@@ -61,7 +61,7 @@ class KernelTable:
                 if kept is not None:
                     self._fill(found, *kept)
                 elif source is not None:
-                    self._under_way.append((found, source, llvm.Compilation(source.ir)))
+                    self._under_way.append((found, source, _asked(key, source)))
             return found
 
     def replace(self, kernel: Kernel, make: Callable[[], KernelSource]) -> None:
@@ -71,7 +71,7 @@ class KernelTable:
                 kept = self._kept(kernel.key)
                 if kept is None:
                     source = make()
-                    kept = self._made(kernel.key, source, llvm.Compilation(source.ir)), source.name
+                    kept = self._made(_asked(kernel.key, source)), source.name
                 self.put(kernel, *kept, False)
 
     def put(self, kernel: Kernel, code: loader.LoadedCode, name: str, spliced: bool) -> None:
@@ -96,10 +96,9 @@ class KernelTable:
         except CompileError:
             return None  # not an object that this loader takes
 
-    def _made(self, key: Any, source: KernelSource, compilation: llvm.Compilation) -> loader.LoadedCode:
+    def _made(self, compilation: llvm.Compilation) -> loader.LoadedCode:
         made = compilation.result()
         self.compiled += 1
-        disk.write_kernel(key, source.name, made)
         return loader.load(made)
 
     def _settle(self, left: int = 0) -> None:
@@ -107,7 +106,7 @@ class KernelTable:
         while len(self._under_way) > left:
             kernel, source, compilation = self._under_way.popleft()
             try:
-                self._fill(kernel, self._made(kernel.key, source, compilation), source.name)
+                self._fill(kernel, self._made(compilation), source.name)
             except CompileError as e:
                 self._errors[kernel.key] = e
                 self._drop(kernel)
@@ -146,6 +145,10 @@ class KernelTable:
         with self._lock:
             kernels = self._kernels.values()
             return {"kernels": len(kernels), "spliced": sum(k.spliced for k in kernels), "bytes": sum(k.size for k in kernels), "compiled": self.compiled}
+
+
+def _asked(key: Any, source: KernelSource) -> llvm.Compilation:
+    return llvm.Compilation(source.ir, keep=(disk.place(key), source.name))
 
 
 table = KernelTable()

@@ -10,6 +10,9 @@ import marshal
 import os
 import sys
 from _signal import ITIMER_PROF, SIG_IGN, SIGCONT, SIGINT, setitimer, signal
+from contextlib import suppress
+from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
 from typing import Any
 
 # How urgent a request is: it takes part as everyone does; gets a part of busy processors, and so ends, but others come first; takes only what is
@@ -90,7 +93,7 @@ def write(fd: int, message: bytes) -> None:
         data = data[os.write(fd, data):]
 
 
-def _answer(compiler: Compiler, request: list[Any]) -> bytes:
+def _answer(compiler: Compiler, request: list[Any], path: str, name: str) -> bytes:
     setitimer(ITIMER_PROF, CPU_SECONDS + CPU_SECONDS_PER_BYTE * len(request[0]))  # then SIGPROF ends the process
     try:
         made = True, compiler.emit(*request)
@@ -98,7 +101,18 @@ def _answer(compiler: Compiler, request: list[Any]) -> bytes:
         made = False, str(e)
     finally:
         setitimer(ITIMER_PROF, 0)
+    if made[0] and path and "__file__" in globals():  # not from an archive
+        _store().put(path, marshal.dumps((name, made[1])))
     return marshal.dumps(made)
+
+
+@cache
+def _store() -> Any:
+    spec = spec_from_file_location("store", os.path.join(os.path.dirname(os.path.abspath(__file__)), "store.py"))
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _give_way(urgency: int) -> None:
@@ -116,19 +130,24 @@ def _wake_with_parent() -> None:
 
 
 def serve(options: tuple[str, ...]) -> None:
-    """Says what the processor is, then answers requests (urgency, what `emit` takes) in order."""
+    """Says what the processor is, then answers requests (urgency, path, name, what `emit` takes) in order. What is to be kept in the file `path`, with a
+    name, is still compiled when the process that asked has ended, so that one that ends early leaves something for the next."""
     os.closerange(3, 1 << 20)  # what libraries of the parent left open
     signal(SIGINT, SIG_IGN)
     source, sink, nothing = os.dup(0), os.dup(1), os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)  # what prints must not be taken for an answer
     compiler = Compiler(options)
+    parent = os.getppid()
     _wake_with_parent()
     write(sink, marshal.dumps(compiler.host()))
     while (message := read(source)) is not None:
-        urgency, *request = marshal.loads(message)
+        urgency, path, name, *request = marshal.loads(message)
         _give_way(urgency)
-        write(sink, _answer(compiler, request))
+        if os.getppid() == parent or path:
+            answer = _answer(compiler, request, path, name)
+            with suppress(BrokenPipeError):
+                write(sink, answer)
 
 
 if __name__ == "__main__":  # arguments: the folder that has llvmlite, how urgent it is, options of LLVM

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import marshal
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bcvm.compiler import loader, worker
+from bcvm.compiler import loader, store, worker
 from bcvm.compiler import process as process_module
 from bcvm.compiler.process import CompileProcess, process
 from bcvm.compiler.target import host
@@ -65,7 +66,7 @@ def own() -> Iterator[CompileProcess]:
 
 
 def code(at: CompileProcess, patient: bool, *request: object) -> bytes:
-    return at.result(at.begin(patient, *request))
+    return at.result(at.begin(patient, ("", ""), *request))
 
 
 def emit(at: CompileProcess, n: int, patient: bool = False) -> int:
@@ -244,6 +245,35 @@ def test_it_ends_when_the_process_that_started_it_is_killed() -> None:
 def test_it_ends_with_the_interpreter() -> None:
     done = script("import bcvm.vm.compile_thread\n" + SAY)
     assert (done.returncode, done.stderr) == (0, "") and gone(int(done.stdout.split()[0]), 2)
+
+
+KEEP = """
+import os, sys, time
+import bcvm.vm.compile_thread
+from bcvm.compiler import disk, llvm
+from bcvm.compiler.process import process
+from bcvm.errors import CompileError
+llvm.compile_ir('define i32 @f() { ret i32 0 }')
+long = ["define i64 @k(i64 %x0) {"] + [f"%x{i + 1} = add i64 %x{i}, {i}" for i in range(4000)] + ["ret i64 %x4000", "}"]
+asked = [llvm.Compilation("\\n".join(long), keep=(disk.place(n) if n else "", "k")) for n in (1, 2, 0)]
+def quietly():
+    try:
+        asked[1].result()
+    except CompileError:
+        pass
+print(process.pid, *(disk.place(n) for n in (1, 2)), flush=True)
+"""
+
+
+@pytest.mark.parametrize("end", ["", "asked[0].result()", "import signal; os.kill(os.getpid(), signal.SIGKILL)",
+                                 "import threading; threading.Thread(target=quietly, daemon=True).start(); time.sleep(0.01)"])
+def test_what_later_processes_may_use_is_compiled_although_this_one_ends(end: str, tmp_path: Path) -> None:
+    done = script(KEEP + end, BCVM_KERNEL_CACHE=str(tmp_path / "kernels"))
+    pid, *files = done.stdout.split()
+    assert done.stderr == "" and gone(int(pid), 10)
+    for file in files:
+        name, code = marshal.loads(Path(file).read_bytes()[len(store.MAGIC) + 32:])
+        assert name == "k" and loader.load(code).address("k")
 
 
 def test_an_interrupt_from_the_terminal_is_not_for_it() -> None:

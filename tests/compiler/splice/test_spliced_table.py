@@ -115,7 +115,7 @@ def test_a_spliced_kernel_stays_where_llvm_cannot_make_one(there, monkeypatch):
     slot = first.slot_for(key, make)
     kernels = first.acquire([key])
 
-    def fail(key: object, source: object, compilation: object) -> None:
+    def fail(compilation: object) -> None:
         raise CompileError("no LLVM today")
     monkeypatch.setattr(spliced_table.table, "_made", fail)
     jobs.pop()()
