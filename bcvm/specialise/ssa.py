@@ -39,6 +39,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Union
 
 from bcvm.bytecode.program import BoundProgram, Program
@@ -112,9 +113,23 @@ class State:
     """A safe point, outermost level first. An outer level's pc is the instruction after its call, whose result is still to be pushed."""
 
     levels: tuple[Level, ...]
+    _found: tuple[tuple[Level, ...], tuple[tuple[Value, ...], ...]] | None = field(default=None, init=False, repr=False)
 
     def values(self) -> list[Value]:
-        return [v for level in self.levels for tree in level.trees() for v in leaves(tree)]
+        """Each value once, in order."""
+        return [v for level in self.by_level() for v in level]
+
+    def by_level(self) -> tuple[tuple[Value, ...], ...]:
+        """The values of each level that no level outside it has."""
+        if self._found is None or self._found[0] is not self.levels:
+            known: dict[Value, None] = {}
+            found = []
+            for level in self.levels:
+                outside = len(known)
+                known.update(dict.fromkeys(v for tree in level.trees() for v in leaves(tree)))
+                found.append(tuple(islice(known, outside, None)))
+            self._found = self.levels, tuple(found)
+        return self._found[1]
 
 
 @dataclass(eq=False)

@@ -132,7 +132,7 @@ def test_exits_inside_loops() -> None:
     np.testing.assert_allclose(f(v, 7), grown(v, 7), rtol=1e-5, atol=1e-6)
     with pytest.raises(Left) as left:
         f(v, 9)
-    n, cache, x, _ = left.value.values
+    n, cache, x = left.value.values
     assert left.value.reason == "guard" and n == 9 and x is v
     np.testing.assert_allclose(cache, grown(v, 7), rtol=1e-5, atol=1e-6)
 

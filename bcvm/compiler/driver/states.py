@@ -1,16 +1,19 @@
 """Leaving the driver: at an exit with the words of its state, or with an error.
 
-An exit block is shared by all places that leave with the same state, reason and owned Python objects. It writes the state's leaves
-in the order of State.values(); behind them a count, and that many objects whose reference passes to the caller, who drops
+An exit block is shared by all places that leave with the same state, reason and owned Python objects, and what it writes of the callers' levels by all
+exits inside the same call. The state's values stand in the order of State.values(); behind them a count, and that many objects whose reference passes to the caller, who drops
 them when it has taken what it needs from the state.
 """
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from bcvm.compiler.driver.emitter import Emitter
 from bcvm.compiler.driver.values import Driver, TensorRep, rep_words
 from bcvm.specialise.ssa import State, Value
 from bcvm.specialise.types import Scalar
 
+Groups = tuple[tuple[Value, ...], ...]  # values of levels, outermost first
 OUT_OF_MEMORY = -1  # the driver's result when memory ran out: nothing in `out`, the caller raises MemoryError
 
 
@@ -50,6 +53,7 @@ def _block(d: Driver, number: int, state: State | None) -> str:
 def write_pending(d: Driver) -> None:
     """Emit the exit blocks asked for so far. The values they name dominate every place that leaves through them."""
     e = d.e
+    outer: dict[Groups, str] = {}
     for label, number, state, held in d.pending:
         e.push()
         e.start(label)
@@ -57,10 +61,46 @@ def write_pending(d: Driver) -> None:
             _release(d, held)
             e.do(f"ret i32 {OUT_OF_MEMORY}")
         else:
-            _write(d, e, state, held)
-            e.do(f"ret i32 {number + 1}")
+            *outside, inside = state.by_level()
+            rest = tuple(filter(None, outside))
+            _write(d, inside, rest, held)
+            if not rest:
+                e.do(f"ret i32 {number + 1}")
+            else:
+                e.do(f"store i32 {number + 1}, ptr %leaving")
+                e.jump(_outer_label(outer, rest))
         e.pop()
     d.pending.clear()
+    if outer:
+        e.entry.append("  %leaving = alloca i32")
+    _write_outer(d, outer)
+
+
+def _outer_label(outer: dict[Groups, str], groups: Groups) -> str:
+    return outer.setdefault(groups, f"outer.{len(outer)}")
+
+
+def _write_outer(d: Driver, outer: dict[Groups, str]) -> None:
+    """Callers' levels are written by blocks that all exits of what they call share."""
+    e = d.e
+    todo = list(outer)
+    for groups in todo:
+        e.push()
+        e.start(outer[groups])
+        *rest, inside = groups
+        _write_values(d, inside, _words(rest))
+        if not rest:
+            e.do(f"ret i32 {e.op('load i32, ptr %leaving')}")
+        else:
+            known = len(outer)
+            e.jump(_outer_label(outer, tuple(rest)))
+            if len(outer) > known:
+                todo.append(tuple(rest))
+        e.pop()
+
+
+def _words(groups: Iterable[tuple[Value, ...]]) -> int:
+    return sum(rep_words(v) for group in groups for v in group)
 
 
 def _release(d: Driver, held: tuple[Value, ...]) -> None:
@@ -68,9 +108,24 @@ def _release(d: Driver, held: tuple[Value, ...]) -> None:
         d.e.call("release", "%ctx", d.tensor(v).base)
 
 
-def _write(d: Driver, e: Emitter, state: State, held: tuple[Value, ...]) -> None:
-    at = 0
-    values = state.values()
+def _write(d: Driver, inside: tuple[Value, ...], outside: Groups, held: tuple[Value, ...]) -> None:
+    """What an exit has for itself: the innermost level, which comes behind the others, and what passes to the caller."""
+    e = d.e
+    at = _write_values(d, inside, _words(outside))
+    d.out_words = max(d.out_words, at + 1 + len(held))
+    count = "0"
+    for v in held:
+        base = d.tensor(v).base
+        odd = e.op(f"and i64 {base}, 1")
+        place = e.op(f"getelementptr i64, ptr %out, i64 {e.add(count, str(at + 1))}")
+        e.do(f"store i64 {e.op(f'and i64 {base}, -2')}, ptr {place}")
+        count = e.add(count, odd)
+    e.store(count, "%out", at)
+
+
+def _write_values(d: Driver, values: tuple[Value, ...], at: int) -> int:
+    """Store values in `out` from this word on. The word behind them."""
+    e = d.e
     for v in values:
         rep = d.reps.get(v)
         if isinstance(rep, TensorRep):
@@ -85,15 +140,7 @@ def _write(d: Driver, e: Emitter, state: State, held: tuple[Value, ...]) -> None
             assert isinstance(rep, str)
             e.store(rep, "%out", at, "ptr")
         at += rep_words(v)
-    d.out_words = max(d.out_words, at + 1 + len(held))
-    count = "0"
-    for v in held:
-        base = d.tensor(v).base
-        odd = e.op(f"and i64 {base}, 1")
-        place = e.op(f"getelementptr i64, ptr %out, i64 {e.add(count, str(at + 1))}")
-        e.do(f"store i64 {e.op(f'and i64 {base}, -2')}, ptr {place}")
-        count = e.add(count, odd)
-    e.store(count, "%out", at)
+    return at
 
 
 def store_word(e: Emitter, kind: str, operand: str, at: int) -> None:
