@@ -19,6 +19,7 @@ from ...errors import Unsupported
 from ..region import KernelSource
 from ..target import Target
 from . import conv_depthwise as depthwise
+from . import conv_winograd as winograd
 from .builder import DONE, KERNEL_PARAMS, Function, Module, Value
 from .conv_tiles import (
     BIAS_ROW,
@@ -45,23 +46,19 @@ from .conv_tiles import (
     Form,
     define_pack,
     define_settle,
+    define_square,
     define_strip,
     define_tables,
     define_turn,
     pad_before,
     stream,
 )
+from .conv_units import LARGE, ordered_by_lines, rectangles, units
 
-__all__ = ["COLUMNS", "OUTPUTS", "ROWS", "ConvAttrs", "generate", "units"]
+__all__ = ["COLUMNS", "LARGE", "OUTPUTS", "ROWS", "ConvAttrs", "generate", "units"]
 
 PIXELS = 768        # about so many pixels make a block
-LARGE = 1 << 20     # bytes of input that do not stay in L2
 DEPTH_BLOCK = 384   # so many k are done before the next ones: transposed weights of this depth stay in L2
-
-
-def units(batch: int, outputs: int, groups: int, output_rows: int, output_columns: int) -> int:
-    """The number of units: (groups, or blocks of outputs where there is one group) * batch * blocks of rows * blocks of columns."""
-    return (groups if groups > 1 else -(-outputs // OUTPUTS)) * batch * -(-output_rows // ROWS) * -(-output_columns // COLUMNS)
 
 
 def generate(dtype: str, attrs: ConvAttrs, has_bias: bool, target: Target) -> KernelSource:
@@ -71,7 +68,11 @@ def generate(dtype: str, attrs: ConvAttrs, has_bias: bool, target: Target) -> Ke
     module = Module()
     numbers = "_".join(str(n) for n in (*attrs.stride, *pads, *attrs.dilation, attrs.groups))
     name = f"conv2d_{dtype}_{numbers}{'_bias' if has_bias else ''}"
-    define(module, form, name, attrs, has_bias)
+    if winograd.suits(form, attrs):
+        define(module, form, "direct", attrs, has_bias, public=False)
+        winograd.define(module, form, name, attrs, has_bias)
+    else:
+        define(module, form, name, attrs, has_bias)
     return module.source(name, target)
 
 
@@ -81,6 +82,8 @@ def define(module: Module, form: Form, name: str, attrs: ConvAttrs, has_bias: bo
     if min(*attrs.stride, *attrs.dilation, attrs.groups) < 1 or min(pads, default=0) < 0:
         raise Unsupported(f"conv2d with stride {attrs.stride}, dilation {attrs.dilation}, groups {attrs.groups}, padding {attrs.padding}")
     define_strip(module, form)
+    if form.item >= 4:
+        define_square(module, form)
     define_turn(module, form)
     define_pack(module, form)
     define_settle(module)
@@ -243,7 +246,7 @@ def _define_finish(module: Module, form: Form) -> None:
                 def single() -> None:
                     with f.loop(0, "%outputs", carried=[("ptr", to)]) as o:
                         at = f.mul(o.index, item)
-                        value = form.add(f, f.load(e, f.gep(source, at), item), f.load(e, f.gep("%bias", at), item), vector=False)
+                        value = form.add(f, f.load(e, f.gep(source, at), item), f.load(e, f.gep("%bias", at), item), vectors=0)
                         f.store(e, value, o.carried[0], item)
                         o.next = [f.gep(o.carried[0], "%channel")]
 
@@ -379,7 +382,7 @@ class _Kernel:
         with f.when(f.invert(dense_w)):
             f.call("void", "dense_weights", ("ptr", dense), ("ptr", w), *(("i64", n) for n in (outputs, per_channels, kh, kw)), *(("i64", s) for s in ws))
         self.weights = f.select(dense_w, w, dense, "ptr")
-        f.store(form.element, form.neutral, self.neutral, item)
+        form.store(f, f.splat(form.element, lanes, form.neutral), self.neutral)
         bias, step = (pointers[2], strides[2][1]) if self.has_bias else (self.neutral, 0)
         f.call("void", "gather", ("ptr", self.bias), ("ptr", bias), ("i64", step), ("i64", outputs))
         with f.when(pixels):
@@ -410,33 +413,18 @@ class _Kernel:
         f.store("i32", f(f"or i32 {code}, {f.load('i32', self.code)}"), self.code)
 
     def _ranges(self, all_lines: Value, lines: Value) -> None:
-        """Units lo..hi as up to three rectangles of (outputs or groups) x lines: what is left of the first row, whole rows, the start of the last one.
-
-        A row is a block of outputs with all lines; or a line with all outputs, where the input is too large to be read again for each block of outputs."""
         f, groups = self.f, self.attrs.groups
         columns = groups if groups > 1 else f.ceil_div(self.per_outputs, OUTPUTS)
-        hi = f.select(f.cmp("slt", "%hi", 0), f.mul(columns, all_lines), "%hi")
-        by_lines = f.cmp("sgt", self.input_bytes, f.max(f.mul(f.mul(self.depth, self.per_outputs), self.form.item), LARGE)) if groups == 1 else "false"
-        row = f.select(by_lines, columns, all_lines)
-        o0, o1 = f.div("%lo", row), f.div(hi, row)
-        l0, l1 = f.rem("%lo", row), f.rem(hi, row)
-        ragged, short = f.cmp("sgt", l0, 0), f.cmp("eq", o0, o1)
-        o2 = f.select(ragged, f.add(o0, 1), o0)
-        rest = f.both(f.cmp("sgt", l1, 0), f.cmp("sge", o1, o2))
-        bounds: tuple[tuple[Value, ...], ...] = ((o0, o2, l0, f.select(short, l1, row)), (o2, f.max(o1, o2), 0, row), (o1, f.select(rest, f.add(o1, 1), o1), 0, l1))
-        with f.loop(0, 3) as part:
-            first, second = f.cmp("eq", part.index, 0), f.cmp("eq", part.index, 1)
-            outer = [f.select(first, a, f.select(second, b, c)) for a, b, c in zip(*bounds, strict=True)]
-            low, high, start, stop = (f.select(by_lines, outer[i ^ 2], outer[i]) for i in range(4))
-            with f.when(f.both(f.cmp("slt", low, high), f.cmp("slt", start, stop))):
-                # Blocks of even size.
-                count = f.sub(stop, start)
-                even = f.ceil_div(count, f.ceil_div(count, lines))
-                if groups > 1:
-                    with f.loop(low, high) as g:
-                        self._blocks(g.index, 0, self.per_outputs, start, stop, even)
-                else:
-                    self._blocks(0, f.mul(low, OUTPUTS), f.min(f.mul(high, OUTPUTS), self.per_outputs), start, stop, even)
+        by_lines = ordered_by_lines(f, self.input_bytes, f.mul(f.mul(self.depth, self.per_outputs), self.form.item)) if groups == 1 else "false"
+        with rectangles(f, columns, all_lines, by_lines) as (low, high, start, stop):
+            # Blocks of even size.
+            count = f.sub(stop, start)
+            even = f.ceil_div(count, f.ceil_div(count, lines))
+            if groups > 1:
+                with f.loop(low, high) as g:
+                    self._blocks(g.index, 0, self.per_outputs, start, stop, even)
+            else:
+                self._blocks(0, f.mul(low, OUTPUTS), f.min(f.mul(high, OUTPUTS), self.per_outputs), start, stop, even)
 
     def _blocks(self, group: Value, first: Value, last: Value, start: Value, stop: Value, lines: Value) -> None:
         """Outputs first..last-1 of a group at lines start..stop-1."""
@@ -545,7 +533,7 @@ class _Kernel:
             with f.loop(0, f.max(self.depth, 1), DEPTH_BLOCK) as k:
                 depth = f.min(f.sub(self.depth, k.index), DEPTH_BLOCK)
                 f.call("void", "pack", ("ptr", self.packed), ("i64", self.panel), ("ptr", f.gep(weights, f.mul(k.index, item))), ("i64", self.weight_row),
-                       ("i64", outputs), ("i64", depth))
+                       ("i64", outputs), ("i64", depth), ("ptr", self.neutral))
                 f.set_word(self.d, STEPS, f.add(self.steps_at, f.mul(k.index, STEP_BYTES)))
                 f.set_word(self.d, DEPTH, depth)
                 following = f.add(k.index, DEPTH_BLOCK)
