@@ -32,16 +32,11 @@ from .conv_tiles import (
     FETCH_TILE,
     FETCH_TILES,
     OUTPUTS,
-    PITCH,
     REST,
     RESUME,
     ROWS,
-    RUNS,
-    START,
-    STEP,
     STEP_BYTES,
     STEPS,
-    WIDTH,
     ConvAttrs,
     Form,
     define_pack,
@@ -315,13 +310,7 @@ class _Kernel:
         row_bytes = f.mul(ow, item)
         flat = f.both(whole, f.cmp("eq", self.parts, 1), *(f.cmp("eq", s, row_bytes) for s in (xs[2], outs[2]))) if attrs.stride == (1, 1) else "false"
         run = f.select(flat, f.mul(oh, ow), self.columns)
-        # Neighbouring rows of a copied image are one, with its padding between them, where less is lost by that than at their ends.
-        pitch = f.add(self.columns, self.reach_w)
-        joined = "false"
-        if form.masked and attrs.stride == (1, 1):
-            joined = f.both(f.invert(whole), f.cmp("eq", self.parts, 1), f.cmp("sgt", f.round_up(self.columns, lanes), pitch))
-        self.joined = joined
-        by_pixels = f.div(f.mul(f.mul(depth, 256), f.select(joined, f.add(pitch, 1), f.round_up(run, lanes))), run)
+        by_pixels = f.div(f.mul(f.mul(depth, 256), f.round_up(run, lanes)), run)
         if sw > 1:
             by_pixels = f.add(by_pixels, f.div(f.mul(per_channels, 256 * 24 * sh * sw), per_outputs))
         by_outputs = f.add(f.add(f.mul(depth, 256), f.div(f.mul(depth, 1536), f.mul(batch, f.mul(oh, ow)))), 1280)
@@ -384,15 +373,13 @@ class _Kernel:
         self.weights = f.select(dense_w, w, dense, "ptr")
         form.store(f, f.splat(form.element, lanes, form.neutral), self.neutral)
         bias, step = (pointers[2], strides[2][1]) if self.has_bias else (self.neutral, 0)
-        f.call("void", "gather", ("ptr", self.bias), ("ptr", bias), ("i64", step), ("i64", outputs))
-        with f.when(pixels):
-            f.call("void", "weights", ("ptr", self.table), ("i64", per_outputs), ("i64", self.weight_row))
+        f.call("void", "lists", ("ptr", self.bias), ("ptr", bias), ("i64", step), ("i64", outputs), ("ptr", self.table),
+               ("i64", f.select(pixels, per_outputs, -16)), ("i64", self.weight_row))
 
         self.d = d = f.words(DESC_WORDS)
         steps_at = f(f"ptrtoint ptr {self.steps} to i64")
         first_words: dict[int, Value] = {STEPS: steps_at, DEPTH: depth, C_ROW: f.select(pixels, outs[1], self.panel), REST: lanes, RESUME: 0,
-                                         BIAS_ROW: f.select(pixels, item, 0), FETCH: steps_at, FETCH_TILE: 0, FETCH_TILES: 0,
-                                         RUNS: 1, START: 0, PITCH: 0, WIDTH: 1 << 20, STEP: 0}
+                                         BIAS_ROW: f.select(pixels, item, 0), FETCH: steps_at, FETCH_TILE: 0, FETCH_TILES: 0}
         for word, content in first_words.items():
             f.set_word(d, word, content)
         self.steps_at = steps_at
@@ -475,7 +462,7 @@ class _Kernel:
         return s.carried[1]
 
     def _by_pixels(self, start: Value, end: Value, first: Value, last: Value) -> None:
-        f, form, item, lanes = self.f, self.form, self.form.item, self.form.lanes
+        f, form, item = self.f, self.form, self.form.item
         sh, sw = self.attrs.stride
         weights = f.gep(self.table, f.mul(first, 8))
         with f.loop(start, end, carried=[("i64", "0")]) as s:
@@ -487,32 +474,18 @@ class _Kernel:
             c = f.gep(self.to, f.add(f.add(f.mul(image, self.outs[0]), f.mul(row, self.outs[2])), f.add(f.mul(column, item), f.mul(first, self.outs[1]))))
             bias = f.gep(self.bias, f.mul(f.add(self.first_output, first), item))
             runs, length = f.select(self.flat, 1, rows), f.select(self.flat, f.mul(rows, columns), columns)
-            if self.joined != "false":
-                runs, length = f.select(self.joined, 1, runs), f.select(self.joined, f.add(f.mul(f.sub(rows, 1), self.pitch), columns), length)
-                f.set_word(self.d, PITCH, self.pitch)
-                f.set_word(self.d, STEP, f.sub(self.outs[2], f.mul(self.pitch, item)))
             vectors = f.ceil_div(length, form.lanes)
             most: Value = form.vectors
             if most == 4:   # tiles of 6 x 4 or 8 x 3
                 most = f.select(f.cmp("sle", f.round_up(f.sub(last, first), 8), f.mul(f.ceil_div(f.sub(last, first), 3), 3)), 3, 4)
-            width = f.ceil_div(vectors, f.ceil_div(vectors, most))
             with f.loop(0, runs, carried=[("ptr", b), ("ptr", c)]) as r:
-                with f.loop(0, vectors, width) as v:
-                    wide = f.min(width, f.sub(vectors, v.index))
+                with f.loop(0, vectors) as v:
+                    left = f.sub(vectors, v.index)
+                    v.step = wide = f.ceil_div(left, f.ceil_div(left, most))    # even widths
                     done = f.mul(f.add(f.add(v.index, wide), -1), form.lanes)
                     f.set_word(self.d, REST, f.min(f.sub(length, done), form.lanes))
                     at = f.mul(v.index, form.target.vector_bytes)
-                    to: Value = at
-                    if form.masked:
-                        f.set_word(self.d, WIDTH, f.select(self.joined, columns, f.sub(length, f.mul(v.index, lanes))))
-                    if self.joined != "false":
-                        first_row = f.select(self.joined, f.div(f.mul(v.index, lanes), self.pitch), 0)
-                        start = f.sub(f.mul(v.index, lanes), f.mul(first_row, self.pitch))
-                        f.set_word(self.d, START, f.select(self.joined, start, 0))
-                        last_one = f.sub(f.min(f.add(start, f.mul(wide, lanes)), f.add(start, f.sub(length, f.mul(v.index, lanes)))), 1)
-                        f.set_word(self.d, RUNS, f.select(self.joined, f.add(f.div(last_one, self.pitch), 1), 1))
-                        to = f.add(at, f.mul(first_row, f.word(self.d, STEP)))
-                    f.call("void", "strip", ("ptr", self.a), ("ptr", weights), ("ptr", f.gep(r.carried[0], at)), ("ptr", f.gep(r.carried[1], to)),
+                    f.call("void", "strip", ("ptr", self.a), ("ptr", weights), ("ptr", f.gep(r.carried[0], at)), ("ptr", f.gep(r.carried[1], at)),
                            ("ptr", bias), ("i64", f.sub(last, first)), ("i64", wide), ("ptr", self.d))
                 r.next = [f.gep(r.carried[0], f.mul(self.row, sh)), f.gep(r.carried[1], self.outs[2])]
             self._settle(image, first, row, column, f.sub(last, first), rows, columns)

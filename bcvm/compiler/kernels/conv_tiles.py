@@ -24,10 +24,8 @@ OUTPUTS, ROWS, COLUMNS = 32, 4, 256     # of a unit of work, at most
 # Words of the descriptor that strip and tile get. STEPS: address of the table {a, b, ahead} of `DEPTH` steps. C_ROW: byte stride of C's rows. REST: lanes in use of
 # the last vector, 1 to all (looked at if form.masked). RESUME: 1 if the sums go on from what C holds. BIAS_ROW: bytes from a row's bias to the next one's. FETCH: address
 # of what is needed next: step k of the n-th tile brings FETCH + n * FETCH_TILE + steps[k].ahead to L2, while n is less than FETCH_TILES.
-# Where parts of vectors can be stored, the columns of C may be those of several rows of an image, `PITCH` apart with `WIDTH` in use, the first one at START: there are RUNS
-# such rows, and the next one is written STEP bytes from where it would lie if nothing was between them.
-STEPS, DEPTH, C_ROW, REST, RESUME, BIAS_ROW, FETCH, FETCH_TILE, FETCH_TILES, RUNS, START, PITCH, WIDTH, STEP = range(14)
-DESC_WORDS = 14
+STEPS, DEPTH, C_ROW, REST, RESUME, BIAS_ROW, FETCH, FETCH_TILE, FETCH_TILES = range(9)
+DESC_WORDS = 9
 STEP_BYTES = 24
 EPILOGUE = 9    # the word of a convolution's sizes that leads to its epilogue
 
@@ -269,25 +267,8 @@ def _define_tile(module: Module, form: Form, rows: int, vectors: int) -> None:
     biases = [splats(f.gep("%bias", f.mul(place, bias_row))) for place in places]
     sums = [form.add(f, s, biases[i][p], parts[p][1]) for (i, p), s in zip(cells, k.carried[1:], strict=True)]
 
-    def store(offset: Value, masks: list[str]) -> None:
-        lines = [f.gep(line, offset) for line in c]
-        for (i, p), value in zip(cells, sums, strict=True):
-            form.store(f, value, f.gep(lines[i], parts[p][0] * width), masks[p], parts[p][1])
-
-    if form.masked:
-        runs, column, pitch, used, apart = (f.word("%d", w) for w in (RUNS, START, PITCH, WIDTH, STEP))
-        narrow = f(f"trunc i64 {used} to i32")
-        with f.loop(0, runs) as r:
-            first = f(f"trunc i64 {f.sub(column, f.mul(r.index, pitch))} to i32")
-            inside = []
-            for v, n in parts:
-                lanes = form.lanes * n
-                t = f"<{lanes} x i32>"
-                columns_of = f(f"add {t} {f.splat('i32', lanes, first)}, {form.iota_from(v * form.lanes, n)}")
-                inside.append(f(f"icmp ult {t} {columns_of}, {f.splat('i32', lanes, narrow)}"))
-            store(f.mul(r.index, apart), inside)
-    else:
-        store(0, masks)
+    for (i, p), value in zip(cells, sums, strict=True):
+        form.store(f, value, f.gep(c[i], parts[p][0] * width), masks[p], parts[p][1])
     f.ret()
     f.end()
 
@@ -312,8 +293,7 @@ def define_tables(module: Module, form: Form, depth_block: int) -> None:
     """Defines small loops of the kernel, which is compiled in a hurry.
 
     ahead(steps, depth, weight_row, outputs): the third column of the steps: while the weights of a depth are in use, their rows of the next depth are fetched, a line a step
-    gather(to, from, step, count): elements `step` bytes apart
-    weights(to, count, step): i * step for i < count, and the last of them 16 times more
+    lists(bias, from, apart, outputs, table, count, step): elements `apart` bytes apart; i * step for i < count, and the last of them 16 times more
     pixels(to, offset, rows, columns, down, right): offsets of a rectangle of pixels, and 16 zeros: the last tile may look at more of them"""
     f = Function(module, "ahead", [("ptr", "steps"), *(("i64", n) for n in ("depth", "weight_row", "outputs"))])
     with f.loop(0, "%depth", depth_block) as block:
@@ -324,15 +304,12 @@ def define_tables(module: Module, form: Form, depth_block: int) -> None:
             k.next = [f.select(last, 0, f.add(row, 1)), f.select(last, f.add(line, 64), line)]
     f.ret()
     f.end()
-    f = Function(module, "gather", [("ptr", "to"), ("ptr", "from"), ("i64", "step"), ("i64", "count")])
-    with f.loop(0, "%count", carried=[("ptr", "%from")]) as o:
-        f.store(form.element, f.load(form.element, o.carried[0], form.item), f.gep("%to", f.mul(o.index, form.item)), form.item)
-        o.next = [f.gep(o.carried[0], "%step")]
-    f.ret()
-    f.end()
-    f = Function(module, "weights", [("ptr", "to"), ("i64", "count"), ("i64", "step")])
+    f = Function(module, "lists", [("ptr", "bias"), ("ptr", "from"), ("i64", "apart"), ("i64", "outputs"), ("ptr", "table"), ("i64", "count"), ("i64", "step")])
+    with f.loop(0, "%outputs", carried=[("ptr", "%from")]) as o:
+        f.store(form.element, f.load(form.element, o.carried[0], form.item), f.gep("%bias", f.mul(o.index, form.item)), form.item)
+        o.next = [f.gep(o.carried[0], "%apart")]
     with f.loop(0, f.add("%count", 16)) as o:
-        f.store("i64", f.mul(f.min(o.index, f.sub("%count", 1)), "%step"), f.gep("%to", f.mul(o.index, 8)))
+        f.store("i64", f.mul(f.min(o.index, f.sub("%count", 1)), "%step"), f.gep("%table", f.mul(o.index, 8)))
     f.ret()
     f.end()
     f = Function(module, "pixels", [("ptr", "to"), *(("i64", n) for n in ("offset", "rows", "columns", "down", "right"))])

@@ -23,10 +23,8 @@ from .conv_tiles import (
     OUTPUTS,
     REST,
     ROWS,
-    RUNS,
     STEP_BYTES,
     STEPS,
-    WIDTH,
     ConvAttrs,
     Form,
     pad_before,
@@ -35,7 +33,6 @@ from .conv_units import ordered_by_lines, rectangles
 
 PLACES = 16
 CENTRE = 5              # the place that all four results add: where the bias goes
-AHEAD = 0
 CHUNK = 32              # channels whose weights are transposed together
 FAST_BYTES = 5 << 17    # transformed pixels, products of a block: most of them stay in L2
 
@@ -106,43 +103,47 @@ def _define_weights(module: Module, form: Form) -> None:
 
 
 def _define_input(module: Module, form: Form) -> None:
-    """winograd_input(to, plane, step, from, channels, channel, row, top, height, left, width, squares, zeros): V of one row of squares.
+    """winograd_input(to, plane, step, from, channels, channel, row, top, height, left, width, squares, lines, zeros): V of `lines` rows of squares.
 
-    from: the input's first pixel. top, left: where the first square begins, maybe outside. zeros: of four vectors. Whole vectors are written."""
-    names = ("channels", "channel", "row", "top", "height", "left", "width", "squares")
+    from: the input's first pixel. top, left: where the first square begins, maybe outside. zeros: of four vectors."""
+    names = ("channels", "channel", "row", "top", "height", "left", "width", "squares", "lines")
     f = Function(module, "winograd_input", [("ptr", "to"), ("i64", "plane"), ("i64", "step"), ("ptr", "from"), *(("i64", n) for n in names), ("ptr", "zeros")])
     n, item, wide = form.lanes, form.item, form.target.vector_bytes
-    evens, odds = range(0, 2 * n, 2), range(1, 2 * n, 2)
+    offsets = [0, wide, 2 * item, wide + 2 * item]
     limit = f.splat("i32", n, f("trunc i64 %width to i32"))
+    first = f.gep("%from", f.add(f.mul("%top", "%row"), f.mul("%left", item)))
 
     def transformed(a: str, b: str, c: str, d: str) -> list[str]:
         return [_binary(f, form, op, x, y) for op, x, y in (("fsub", a, c), ("fadd", b, c), ("fsub", c, b), ("fsub", b, d))]
 
-    exist = [f(f"icmp ult i64 {f.add('%top', q)}, %height") for q in range(4)]
-    # A line that is not there is read from zeros, at the same places all over again.
-    lines = [f.select(e, f.gep("%from", f.add(f.mul(f.add("%top", q), "%row"), f.mul("%left", item))), "%zeros", "ptr") for q, e in enumerate(exist)]
-    apart = [f.select(e, "%channel", 0) for e in exist]
-    on = [f.select(e, 2 * item, 0) for e in exist]
-    with f.loop(0, "%channels", carried=[("ptr", "%to"), *(("ptr", p) for p in lines)]) as c:
+    with f.loop(0, "%channels", carried=[("ptr", "%to"), ("ptr", first)]) as c:
         with f.loop(0, "%squares", n) as t:
-            to = f.gep(c.carried[0], f.mul(t.index, item))
-            offsets = [0, wide, 2 * item, wide + 2 * item]
-            column = f.splat("i32", n, f(f"trunc i64 {f.add('%left', f.mul(t.index, 2))} to i32"))
+            twice = f.mul(t.index, 2)
+            column = f.splat("i32", n, f(f"trunc i64 {f.add('%left', twice)} to i32"))
             masks = [f(f"icmp ult <{n} x i32> {f(f'add <{n} x i32> {column}, {form.iota_from(offset // item)}')}, {limit}") for offset in offsets]
-            rows = []
-            for p, step in zip(c.carried[1:], on, strict=True):
-                p = f.gep(p, f.mul(t.index, step))
-                if AHEAD:
-                    for k in range(0,2):
-                        f.intrinsic("llvm.prefetch.p0", "void", ("ptr", f.gep(p, f.add(f.mul("%channel",AHEAD), 64*k))), ("i32", 0), ("i32", 3), ("i32", 1))
+            start = f.gep(c.carried[1], f.mul(twice, item))
+            used = form.mask(f, f.sub("%squares", t.index))
+
+            def line(q: Value) -> list[str]:
+                exists = f(f"icmp ult i64 {f.add('%top', q)}, %height")
+                p = f.select(exists, f.gep(start, f.mul(q, "%row")), "%zeros", "ptr")
+                for at in range(0, 2 * wide, 64):   # of the next channel
+                    f.intrinsic("llvm.prefetch.p0", "void", ("ptr", f.gep(p, f.add("%channel", at))), ("i32", 0), ("i32", 3), ("i32", 1))
                 a, b, later, last = (form.load(f, f.gep(p, offset), mask) for offset, mask in zip(offsets, masks, strict=True))
-                rows.append(transformed(*(f.shuffle(form.element, n, x, y, order) for x, y in ((a, b), (later, last)) for order in (evens, odds))))
-            square = [transformed(*(r[j] for r in rows)) for j in range(4)]
-            for i in range(4):
-                for j in range(4):
-                    form.store(f, square[j][i], to)
-                    to = f.gep(to, "%plane")
-        c.next = [f.gep(c.carried[0], "%step"), *(f.gep(p, s) for p, s in zip(c.carried[1:], apart, strict=True))]
+                return transformed(*(f.shuffle(form.element, n, x, y, range(k, 2 * n, 2)) for x, y in ((a, b), (later, last)) for k in range(2)))
+
+            to = f.gep(c.carried[0], f.mul(t.index, item))
+            with f.loop(0, "%lines", carried=[("ptr", to), *((form.vector, v) for v in (*line(0), *line(1)))]) as r:
+                to, *above = r.carried
+                q = f.mul(r.index, 2)
+                below = [*line(f.add(q, 2)), *line(f.add(q, 3))]
+                r.next = [f.gep(to, f.mul("%squares", item)), *below]
+                square = [transformed(above[j], above[4 + j], below[j], below[4 + j]) for j in range(4)]
+                for i in range(4):
+                    for j in range(4):
+                        form.store(f, square[j][i], to, used)
+                        to = f.gep(to, "%plane")
+        c.next = [f.gep(c.carried[0], "%step"), f.gep(c.carried[1], "%channel")]
     f.ret()
     f.end()
 
@@ -228,8 +229,7 @@ class _Kernel:
         for i in range(4):
             form.store(f, "zeroinitializer", f.gep(self.zeros, i * form.target.vector_bytes))
         bias, apart = (pointers[2], f.word("%operands", 12)) if self.has_bias else (self.neutral, "0")
-        f.call("void", "gather", ("ptr", self.bias), ("ptr", bias), ("i64", apart), ("i64", self.outputs))
-        f.call("void", "weights", ("ptr", self.table), ("i64", OUTPUTS), ("i64", item))
+        f.call("void", "lists", ("ptr", self.bias), ("ptr", bias), ("i64", apart), ("i64", self.outputs), ("ptr", self.table), ("i64", OUTPUTS), ("i64", item))
         with f.loop(0, channels, carried=[("ptr", steps), ("i64", "0"), ("i64", "0")]) as c:
             for i, value in enumerate((*c.carried[1:], 0)):
                 f.set_word(c.carried[0], i, value)
@@ -237,7 +237,7 @@ class _Kernel:
 
         self.d = f.words(DESC_WORDS)
         steps_at = f(f"ptrtoint ptr {steps} to i64")
-        words = {STEPS: steps_at, FETCH: steps_at, DEPTH: channels, C_ROW: self.step, REST: form.lanes, RUNS: 1, WIDTH: 1 << 20}
+        words = {STEPS: steps_at, FETCH: steps_at, DEPTH: channels, C_ROW: self.step, REST: form.lanes}
         for word in range(DESC_WORDS):
             f.set_word(self.d, word, words.get(word, 0))
         self.code, self.held = f.words(1), f.words(1)   # held: the block of outputs whose weights U holds
@@ -264,17 +264,18 @@ class _Kernel:
 
     def _block(self, low: Value, high: Value, start: Value, stop: Value) -> None:
         """Blocks of outputs low..high-1 at lines start..stop-1."""
-        f, form, item = self.f, self.form, self.form.item
+        f, item = self.f, self.form.item
         with f.loop(start, stop, carried=[("i64", "0")]) as s:
+            # The lines of one image follow one another, if they are whole.
             image, row, rows, column, columns = self._line(s.index)
-            across = f.ceil_div(columns, 2)
-            source = f.gep(self.x, f.mul(image, self.xs[0]))
-            with f.loop(0, rows, 2, carried=[("i64", s.carried[0])]) as r:
-                f.call("void", "winograd_input", ("ptr", f.gep(self.v, f.mul(r.carried[0], item))), ("i64", self.v_plane), ("i64", self.step), ("ptr", source),
-                       ("i64", self.channels), ("i64", self.xs[1]), ("i64", self.xs[2]), ("i64", f.sub(f.add(row, r.index), self.top)), ("i64", self.height),
-                       ("i64", f.sub(column, self.left)), ("i64", self.width), ("i64", across), ("ptr", self.zeros))
-                r.next = [f.add(r.carried[0], across)]
-            s.next = [r.carried[0]]
+            count = f.select(f.cmp("eq", self.parts, 1), f.min(f.sub(stop, s.index), f.sub(self.image_lines, f.rem(s.index, self.image_lines))), 1)
+            s.step = count
+            rows = f.min(f.add(rows, f.mul(f.sub(count, 1), ROWS)), f.sub(self.oh, row))
+            across, down = f.ceil_div(columns, 2), f.ceil_div(rows, 2)
+            f.call("void", "winograd_input", ("ptr", f.gep(self.v, f.mul(s.carried[0], item))), ("i64", self.v_plane), ("i64", self.step),
+                   ("ptr", f.gep(self.x, f.mul(image, self.xs[0]))), ("i64", self.channels), ("i64", self.xs[1]), ("i64", self.xs[2]), ("i64", f.sub(row, self.top)),
+                   ("i64", self.height), ("i64", f.sub(column, self.left)), ("i64", self.width), ("i64", across), ("i64", down), ("ptr", self.zeros))
+            s.next = [f.add(s.carried[0], f.mul(across, down))]
         squares = s.carried[0]
         with f.loop(low, high) as o:
             first = f.mul(o.index, OUTPUTS)
@@ -302,15 +303,16 @@ class _Kernel:
         most: Value = form.vectors
         if most == 4:   # tiles of 6 x 4 or 8 x 3
             most = f.select(f.cmp("sle", f.round_up(outputs, 8), f.mul(f.ceil_div(outputs, 3), 3)), 3, 4)
-        width = f.ceil_div(vectors, f.ceil_div(vectors, most))
         with f.loop(0, PLACES, carried=[("ptr", p) for p in (self.u, self.v, self.m)]) as p:
             a, b, c = p.carried
             centre = f.cmp("eq", p.index, CENTRE)
             f.set_word(self.d, BIAS_ROW, f.select(centre, form.item, 0))
-            with f.loop(0, vectors, width) as v:
+            with f.loop(0, vectors) as v:
+                left = f.sub(vectors, v.index)
+                v.step = width = f.ceil_div(left, f.ceil_div(left, most))
                 at = f.mul(v.index, form.target.vector_bytes)
                 f.call("void", "strip", ("ptr", a), ("ptr", self.table), ("ptr", f.gep(b, at)), ("ptr", f.gep(c, at)), ("ptr", f.select(centre, bias, self.neutral, "ptr")),
-                       ("i64", outputs), ("i64", f.min(width, f.sub(vectors, v.index))), ("ptr", self.d))
+                       ("i64", outputs), ("i64", width), ("ptr", self.d))
             p.next = [f.gep(a, self.u_plane), f.gep(b, self.v_plane), f.gep(c, self.m_plane)]
 
     def _results(self, block: Value, first: Value, outputs: Value, start: Value, stop: Value) -> None:
