@@ -47,6 +47,7 @@ from .conv_tiles import (
     define_turn,
     pad_before,
     stream,
+    widest,
 )
 from .conv_units import LARGE, ordered_by_lines, rectangles, units
 
@@ -475,9 +476,7 @@ class _Kernel:
             bias = f.gep(self.bias, f.mul(f.add(self.first_output, first), item))
             runs, length = f.select(self.flat, 1, rows), f.select(self.flat, f.mul(rows, columns), columns)
             vectors = f.ceil_div(length, form.lanes)
-            most: Value = form.vectors
-            if most == 4:   # tiles of 6 x 4 or 8 x 3
-                most = f.select(f.cmp("sle", f.round_up(f.sub(last, first), 8), f.mul(f.ceil_div(f.sub(last, first), 3), 3)), 3, 4)
+            most = widest(f, form, f.sub(last, first))
             with f.loop(0, runs, carried=[("ptr", b), ("ptr", c)]) as r:
                 with f.loop(0, vectors) as v:
                     left = f.sub(vectors, v.index)

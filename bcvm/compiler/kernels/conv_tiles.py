@@ -273,6 +273,13 @@ def _define_tile(module: Module, form: Form, rows: int, vectors: int) -> None:
     f.end()
 
 
+def widest(f: Function, form: Form, rows: Value) -> Value:
+    """Vectors of the widest tiles for so many rows."""
+    if form.vectors < 4:
+        return form.vectors
+    return f.select(f.cmp("sle", f.round_up(rows, 8), f.mul(f.ceil_div(rows, 3), 3)), 3, 4)    # 8 x 3, or 6 x 4
+
+
 # -- epilogues
 
 def define_settle(module: Module) -> None:

@@ -6,8 +6,8 @@ With d a square of 4 x 4 input pixels, g the weights and y the square of 2 x 2 r
 
     B' d = (d0 - d2, d1 + d2, d2 - d1, d1 - d3)     G g = (g0, (g0 + g1 + g2) / 2, (g0 - g1 + g2) / 2, g2)     A' m = (m0 + m1 + m2, m1 - m2 - m3)
 
-A result depends on no pixel outside its own window, before rounding too. Lanes are squares of one row, and of the next one. What is not finite is asked of the direct
-way, unit by unit, so that infinities and overflows are the same.
+A result depends on no pixel outside its own window, before rounding too. Lanes are squares of the result, row after row. Units with a result that is not finite are
+left to the direct way, so that infinities are the same and a sum of the transforms that overflows does no harm.
 """
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from .conv_tiles import (
     ConvAttrs,
     Form,
     pad_before,
+    widest,
 )
 from .conv_units import ordered_by_lines, rectangles
 
@@ -300,9 +301,7 @@ class _Kernel:
     def _products(self, outputs: Value, squares: Value, bias: Value) -> None:
         f, form = self.f, self.form
         vectors = f.ceil_div(squares, form.lanes)
-        most: Value = form.vectors
-        if most == 4:   # tiles of 6 x 4 or 8 x 3
-            most = f.select(f.cmp("sle", f.round_up(outputs, 8), f.mul(f.ceil_div(outputs, 3), 3)), 3, 4)
+        most = widest(f, form, outputs)
         with f.loop(0, PLACES, carried=[("ptr", p) for p in (self.u, self.v, self.m)]) as p:
             a, b, c = p.carried
             centre = f.cmp("eq", p.index, CENTRE)
