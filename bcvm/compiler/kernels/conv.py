@@ -364,7 +364,7 @@ class _Kernel:
             starts.append(f.add(starts[-1], f.round_up(piece, 64)))
         scratch = f.alloc("%ctx", starts[-1])
         self.steps, self.table, self.image, dense, self.packed, self.sums, self.bias = (f.gep(scratch, s) for s in starts[:-1])
-        self.neutral = self.f.gep(self.bias, f.add(f.round_up(f.mul(outputs, item), 64), 64))
+        self.zeros = f.gep(self.bias, f.add(f.round_up(f.mul(outputs, item), 64), 64))
 
         phase = f.mul(self.pitch, item)
         f.call("void", "steps", ("ptr", self.steps), ("i64", per_channels), ("i64", kh), ("i64", kw), ("i64", self.channel), ("i64", self.row),
@@ -372,8 +372,8 @@ class _Kernel:
         with f.when(f.invert(dense_w)):
             f.call("void", "dense_weights", ("ptr", dense), ("ptr", w), *(("i64", n) for n in (outputs, per_channels, kh, kw)), *(("i64", s) for s in ws))
         self.weights = f.select(dense_w, w, dense, "ptr")
-        form.store(f, f.splat(form.element, lanes, form.neutral), self.neutral)
-        bias, step = (pointers[2], strides[2][1]) if self.has_bias else (self.neutral, 0)
+        form.store(f, "zeroinitializer", self.zeros)
+        bias, step = (pointers[2], strides[2][1]) if self.has_bias else (self.zeros, 0)
         f.call("void", "lists", ("ptr", self.bias), ("ptr", bias), ("i64", step), ("i64", outputs), ("ptr", self.table),
                ("i64", f.select(pixels, per_outputs, -16)), ("i64", self.weight_row))
 
@@ -505,7 +505,7 @@ class _Kernel:
             with f.loop(0, f.max(self.depth, 1), DEPTH_BLOCK) as k:
                 depth = f.min(f.sub(self.depth, k.index), DEPTH_BLOCK)
                 f.call("void", "pack", ("ptr", self.packed), ("i64", self.panel), ("ptr", f.gep(weights, f.mul(k.index, item))), ("i64", self.weight_row),
-                       ("i64", outputs), ("i64", depth), ("ptr", self.neutral))
+                       ("i64", outputs), ("i64", depth), ("ptr", self.zeros))
                 f.set_word(self.d, STEPS, f.add(self.steps_at, f.mul(k.index, STEP_BYTES)))
                 f.set_word(self.d, DEPTH, depth)
                 following = f.add(k.index, DEPTH_BLOCK)
@@ -518,7 +518,7 @@ class _Kernel:
                 b = f.gep(self.packed, f.sub(0, f.mul(k.index, self.panel)))
                 with f.loop(0, used, form.vectors) as v:
                     at = f.mul(v.index, form.target.vector_bytes)
-                    f.call("void", "strip", ("ptr", base), ("ptr", self.table), ("ptr", f.gep(b, at)), ("ptr", f.gep(self.sums, at)), ("ptr", self.neutral),
+                    f.call("void", "strip", ("ptr", base), ("ptr", self.table), ("ptr", f.gep(b, at)), ("ptr", f.gep(self.sums, at)), ("ptr", self.zeros),
                            ("i64", pixels), ("i64", f.min(form.vectors, f.sub(used, v.index))), ("ptr", self.d))
             bias = f.gep(self.bias, f.mul(f.add(self.first_output, o.index), item))
             with f.loop(start, end, carried=[("ptr", self.sums)]) as s:

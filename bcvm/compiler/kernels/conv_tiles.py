@@ -22,7 +22,7 @@ ITEMSIZE = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 
 OUTPUTS, ROWS, COLUMNS = 32, 4, 256     # of a unit of work, at most
 
 # Words of the descriptor that strip and tile get. STEPS: address of the table {a, b, ahead} of `DEPTH` steps. C_ROW: byte stride of C's rows. REST: lanes in use of
-# the last vector, 1 to all (looked at if form.masked). RESUME: 1 if the sums go on from what C holds. BIAS_ROW: bytes from a row's bias to the next one's. FETCH: address
+# the last vector, 1 to all (looked at if form.masked). RESUME: 1 if the sums go on from what C holds, 0 if they start with the bias. BIAS_ROW: bytes from a row's bias to the next one's. FETCH: address
 # of what is needed next: step k of the n-th tile brings FETCH + n * FETCH_TILE + steps[k].ahead to L2, while n is less than FETCH_TILES.
 STEPS, DEPTH, C_ROW, REST, RESUME, BIAS_ROW, FETCH, FETCH_TILE, FETCH_TILES = range(9)
 DESC_WORDS = 9
@@ -254,7 +254,8 @@ def _define_tile(module: Module, form: Form, rows: int, vectors: int) -> None:
         one = f.load(form.element, pointer, form.item)
         return [f.splat(form.element, form.lanes * n, one) for _, n in parts]
 
-    with f.loop(0, resume, carried=[(form.wide(parts[p][1]), "zeroinitializer") for _, p in cells]) as start:
+    biases = [splats(f.gep("%bias", f.mul(place, bias_row))) for place in places]
+    with f.loop(0, resume, carried=[(form.wide(parts[p][1]), biases[i][p]) for i, p in cells]) as start:
         start.next = [form.load(f, f.gep(c[i], parts[p][0] * width), masks[p], vectors=parts[p][1]) for i, p in cells]
     with f.loop(0, depth, carried=[("ptr", table), *((form.wide(parts[p][1]), s) for (_, p), s in zip(cells, start.carried, strict=True))]) as k:
         step, *sums = k.carried
@@ -264,10 +265,7 @@ def _define_tile(module: Module, form: Form, rows: int, vectors: int) -> None:
         columns = [form.load(f, f.gep(line, v * width), mask, vectors=n) for (v, n), mask in zip(parts, masks, strict=True)]
         ones = [splats(f.gep(a[i], at)) for i in range(rows)]
         k.next = [f.gep(step, STEP_BYTES), *(form.multiply_add(f, ones[i][p], columns[p], s, parts[p][1]) for (i, p), s in zip(cells, sums, strict=True))]
-    biases = [splats(f.gep("%bias", f.mul(place, bias_row))) for place in places]
-    sums = [form.add(f, s, biases[i][p], parts[p][1]) for (i, p), s in zip(cells, k.carried[1:], strict=True)]
-
-    for (i, p), value in zip(cells, sums, strict=True):
+    for (i, p), value in zip(cells, k.carried[1:], strict=True):
         form.store(f, value, f.gep(c[i], parts[p][0] * width), masks[p], parts[p][1])
     f.ret()
     f.end()
@@ -420,11 +418,11 @@ def define_turn(module: Module, form: Form) -> None:
 
 
 def define_pack(module: Module, form: Form) -> None:
-    """Defines pack(to, to row, from, from row, rows, depth, neutral): to[k, i] = from[i, k]; rows of `to` are whole vectors, what lies past `rows` is any number.
+    """Defines pack(to, to row, from, from row, rows, depth, zeros): to[k, i] = from[i, k]; rows of `to` are whole vectors, what lies past `rows` is any number.
 
-    Rows of `to` past `depth` are written too, up to a whole vector of them. neutral: a vector that leaves sums as they are."""
-    names = ("to_row", "from", "from_row", "rows", "depth", "neutral")
-    f = Function(module, "pack", [("ptr", "to"), *(("ptr" if n in ("from", "neutral") else "i64", n) for n in names)])
+    Rows of `to` past `depth` are written too, up to a whole vector of them. zeros: a vector of them."""
+    names = ("to_row", "from", "from_row", "rows", "depth", "zeros")
+    f = Function(module, "pack", [("ptr", "to"), *(("ptr" if n in ("from", "zeros") else "i64", n) for n in names)])
     n, item = form.lanes, form.item
     whole: Value = "%depth" if form.masked else f.mul(f.div("%depth", n), n)
     if item >= 4:
@@ -434,7 +432,7 @@ def define_pack(module: Module, form: Form) -> None:
             _pointers(f, form, targets, f.gep("%to", f.mul(j.index, item)), "%to_row")
             with f.loop(0, whole, n) as k:
                 f.call("void", "square", ("ptr", targets), ("i64", f.mul(k.index, "%to_row")), ("ptr", sources), ("i64", f.mul(k.index, item)),
-                       ("i64", f.sub("%depth", k.index)), ("i64", n), ("ptr", "%neutral"))
+                       ("i64", f.sub("%depth", k.index)), ("i64", n), ("ptr", "%zeros"))
     else:
         whole = 0
     if not (form.masked and item >= 4):

@@ -155,7 +155,7 @@ def _define_output(module: Module, form: Form) -> None:
     rows: 1 or 2; columns: of the result, those of the last square may be one."""
     names = ("plane", "step", "outputs", "rows", "columns")
     f = Function(module, "winograd_output", [("ptr", "to"), ("i64", "channel"), ("i64", "row"), ("ptr", "from"), *(("i64", n) for n in names)], "i64")
-    n, item, wide = form.lanes, form.item, form.target.vector_bytes
+    n, wide = form.lanes, form.target.vector_bytes
     low = [i // 2 + (i & 1) * n for i in range(n)]
     both = f.cmp("sgt", "%rows", 1)
     nothing = f.splat(form.element, n, "0.0")
@@ -163,13 +163,11 @@ def _define_output(module: Module, form: Form) -> None:
     def results(a: str, b: str, c: str, d: str) -> tuple[str, str]:
         return (_binary(f, form, "fadd", _binary(f, form, "fadd", a, b), c), _binary(f, form, "fsub", _binary(f, form, "fsub", b, c), d))
 
-    with f.loop(0, "%columns", 2 * n, carried=[(form.vector, nothing)]) as t:
-        masks = [form.mask(f, f.max(f.sub(f.sub("%columns", t.index), i * n), 0)) for i in range(2)]
-        masks += [f.select(both, m, "zeroinitializer", f"<{n} x i1>") for m in masks]
-        at = f.mul(t.index, item)
-        start = f.gep("%from", f.div(at, 2))
-        with f.loop(0, "%outputs", carried=[("ptr", f.gep("%to", at)), ("ptr", start), (form.vector, t.carried[0])]) as o:
-            to, source, seen = o.carried
+    with f.loop(0, "%outputs", carried=[("ptr", "%to"), ("ptr", "%from"), (form.vector, nothing)]) as o:
+        with f.loop(0, "%columns", 2 * n, carried=[("ptr", o.carried[0]), ("ptr", o.carried[1]), (form.vector, o.carried[2])]) as t:
+            to, source, seen = t.carried
+            masks = [form.mask(f, f.max(f.sub(f.sub("%columns", t.index), i * n), 0)) for i in range(2)]
+            masks += [f.select(both, m, "zeroinitializer", f"<{n} x i1>") for m in masks]
             places = []
             for _ in range(PLACES):
                 places.append(form.load(f, source))
@@ -178,13 +176,13 @@ def _define_output(module: Module, form: Form) -> None:
             pairs = [results(*(s[j] for s in sides)) for j in range(2)]
             for i, line in enumerate((to, f.gep(to, "%row"))):
                 for k in range(2):
-                    value = f.shuffle(form.element, n, pairs[0][i], pairs[1][i], [x + k * n // 2 for x in low])
-                    form.store(f, value, f.gep(line, k * wide), masks[2 * i + k])
+                    value, mask = f.shuffle(form.element, n, pairs[0][i], pairs[1][i], [x + k * n // 2 for x in low]), masks[2 * i + k]
+                    form.store(f, value, f.gep(line, k * wide), mask)
                     checked = form.multiply_add(f, value, nothing, seen)
-                    seen = f(f"select <{n} x i1> {masks[2 * i + k]}, {form.vector} {checked}, {form.vector} {seen}")
-            o.next = [f.gep(to, "%channel"), f.gep(o.carried[1], "%step"), seen]
-        t.next = [o.carried[2]]
-    lanes = f(f"fcmp uno {form.vector} {t.carried[0]}, {nothing}")
+                    seen = f(f"select <{n} x i1> {mask}, {form.vector} {checked}, {form.vector} {seen}")
+            t.next = [f.gep(to, 2 * wide), f.gep(t.carried[1], wide), seen]
+        o.next = [f.gep(o.carried[0], "%channel"), f.gep(o.carried[1], "%step"), t.carried[2]]
+    lanes = f(f"fcmp uno {form.vector} {o.carried[2]}, {nothing}")
     bits = f(f"bitcast <{n} x i1> {lanes} to i{n}")
     some = f(f"icmp ne i{n} {bits}, 0")
     f.ret(f"i64 {f(f'zext i1 {some} to i64')}")
@@ -222,14 +220,13 @@ class _Kernel:
         self.u_plane, self.v_plane, self.m_plane = (f.add(f.mul(n, s), 64) for n, s in ((channels, self.u_row), (channels, self.step), (self.step, OUTPUTS)))
         starts: list[Value] = [0]
         for piece in (f.mul(channels, STEP_BYTES), (OUTPUTS + 16) * 8, (9 * CHUNK + form.lanes) * self.u_row,
-                      *(f.mul(p, PLACES) for p in (self.u_plane, self.v_plane, self.m_plane)), f.add(f.mul(self.outputs, item), 64), 64, 4 * form.target.vector_bytes):
+                      *(f.mul(p, PLACES) for p in (self.u_plane, self.v_plane, self.m_plane)), f.add(f.mul(self.outputs, item), 64), 4 * form.target.vector_bytes):
             starts.append(f.add(starts[-1], f.round_up(piece, 64)))
         scratch = f.alloc("%ctx", starts[-1])
-        steps, self.table, self.packed, self.u, self.v, self.m, self.bias, self.neutral, self.zeros = (f.gep(scratch, s) for s in starts[:-1])
-        form.store(f, f.splat(form.element, form.lanes, form.neutral), self.neutral)
+        steps, self.table, self.packed, self.u, self.v, self.m, self.bias, self.zeros = (f.gep(scratch, s) for s in starts[:-1])
         for i in range(4):
             form.store(f, "zeroinitializer", f.gep(self.zeros, i * form.target.vector_bytes))
-        bias, apart = (pointers[2], f.word("%operands", 12)) if self.has_bias else (self.neutral, "0")
+        bias, apart = (pointers[2], f.word("%operands", 12)) if self.has_bias else (self.zeros, "0")
         f.call("void", "lists", ("ptr", self.bias), ("ptr", bias), ("i64", apart), ("i64", self.outputs), ("ptr", self.table), ("i64", OUTPUTS), ("i64", item))
         with f.loop(0, channels, carried=[("ptr", steps), ("i64", "0"), ("i64", "0")]) as c:
             for i, value in enumerate((*c.carried[1:], 0)):
@@ -294,7 +291,7 @@ class _Kernel:
         with f.loop(0, self.channels, CHUNK, carried=[("ptr", source), ("ptr", self.u)]) as c:
             channels = f.min(f.sub(self.channels, c.index), CHUNK)
             f.call("void", "pack", ("ptr", self.packed), ("i64", self.u_row), ("ptr", c.carried[0]), ("i64", self.weight_row), ("i64", outputs), ("i64", f.mul(channels, 9)),
-                   ("ptr", self.neutral))
+                   ("ptr", self.zeros))
             f.call("void", "winograd_weights", ("ptr", c.carried[1]), ("i64", self.u_plane), ("ptr", self.packed), ("i64", channels))
             c.next = [f.gep(c.carried[0], CHUNK * 9 * item), f.gep(c.carried[1], CHUNK * self.u_row)]
 
@@ -310,7 +307,7 @@ class _Kernel:
                 left = f.sub(vectors, v.index)
                 v.step = width = f.ceil_div(left, f.ceil_div(left, most))
                 at = f.mul(v.index, form.target.vector_bytes)
-                f.call("void", "strip", ("ptr", a), ("ptr", self.table), ("ptr", f.gep(b, at)), ("ptr", f.gep(c, at)), ("ptr", f.select(centre, bias, self.neutral, "ptr")),
+                f.call("void", "strip", ("ptr", a), ("ptr", self.table), ("ptr", f.gep(b, at)), ("ptr", f.gep(c, at)), ("ptr", f.select(centre, bias, self.zeros, "ptr")),
                        ("i64", outputs), ("i64", width), ("ptr", self.d))
             p.next = [f.gep(a, self.u_plane), f.gep(b, self.v_plane), f.gep(c, self.m_plane)]
 
