@@ -263,8 +263,11 @@ def _define_tile(module: Module, form: Form, rows: int, vectors: int) -> None:
         if vectors > 1:
             f.intrinsic("llvm.prefetch.p0", "void", ("ptr", f.gep("%ahead", f.word(step, 2))), ("i32", 0), ("i32", 2), ("i32", 1))
         columns = [form.load(f, f.gep(line, v * width), mask, vectors=n) for (v, n), mask in zip(parts, masks, strict=True)]
-        ones = [splats(f.gep(a[i], at)) for i in range(rows)]
-        k.next = [f.gep(step, STEP_BYTES), *(form.multiply_add(f, ones[i][p], columns[p], s, parts[p][1]) for (i, p), s in zip(cells, sums, strict=True))]
+        for i in range(rows):   # the order matters: nothing is scheduled afterwards
+            for p, one in enumerate(splats(f.gep(a[i], at))):
+                place = i * len(parts) + p
+                sums[place] = form.multiply_add(f, one, columns[p], sums[place], parts[p][1])
+        k.next = [f.gep(step, STEP_BYTES), *sums]
     for (i, p), value in zip(cells, k.carried[1:], strict=True):
         form.store(f, value, f.gep(c[i], parts[p][0] * width), masks[p], parts[p][1])
     f.ret()

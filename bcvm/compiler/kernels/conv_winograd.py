@@ -35,7 +35,8 @@ from .conv_units import ordered_by_lines, rectangles
 PLACES = 16
 CENTRE = 5              # the place that all four results add: where the bias goes
 CHUNK = 32              # channels whose weights are transposed together
-FAST_BYTES = 5 << 17    # transformed pixels, products of a block: most of them stay in L2
+FAST_BYTES = 3 << 17    # transformed pixels and products of a block: they stay in L2
+FEWEST = 64             # squares of a block, for which all weights are transformed
 
 
 def suits(form: Form, attrs: ConvAttrs) -> bool:
@@ -212,7 +213,7 @@ class _Kernel:
         self.blocks = f.ceil_div(self.outputs, OUTPUTS)
         per_line = f.mul(f.ceil_div(self.columns, 2), ROWS // 2)
         lines = f.div(FAST_BYTES // (PLACES * item), f.mul(per_line, f.add(channels, OUTPUTS)))
-        lines = f.min(f.max(lines, 1), self.all_lines)
+        lines = f.min(f.max(lines, f.ceil_div(FEWEST, per_line)), self.all_lines)
 
         self.u_row = OUTPUTS * item
         # An odd number of cache lines, and planes one more apart: neighbours lie in different sets of the caches.
