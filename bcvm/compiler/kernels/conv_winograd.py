@@ -45,11 +45,11 @@ def suits(form: Form, attrs: ConvAttrs) -> bool:
 
 
 def pays(f: Function, channels: Value, outputs: Value, images: Value, oh: Value, ow: Value) -> str:
-    """Whether it is faster than the direct way, by cycles of a vector unit with 16 lanes."""
-    squares = f.mul(images, f.mul(f.ceil_div(oh, 2), f.ceil_div(ow, 2)))
-    each = f.add(f.mul(f.add(channels, 12), f.round_up(outputs, 8)), f.mul(f.mul(channels, 5), f.ceil_div(outputs, OUTPUTS)))
-    here = f.add(f.mul(squares, each), f.mul(f.mul(channels, 8), f.round_up(outputs, 16)))
-    there = f.div(f.mul(f.mul(f.mul(channels, 9), outputs), f.mul(images, f.mul(oh, ow))), 16)
+    """Whether it is faster than the direct way, by cycles of a vector unit with 16 lanes: measured for 8 to 512 channels and outputs, 5 x 5 to 120 x 120 pixels."""
+    squares, rows = f.mul(images, f.mul(f.ceil_div(oh, 2), f.ceil_div(ow, 2))), f.round_up(outputs, 8)
+    each = f.add(f.mul(f.add(channels, 5), rows), f.mul(f.mul(channels, 4), f.ceil_div(outputs, OUTPUTS)))
+    here = f.add(f.mul(squares, each), f.mul(f.mul(channels, 10), f.round_up(outputs, 16)))
+    there = f.div(f.mul(f.mul(f.mul(channels, 9), rows), f.mul(images, f.mul(oh, ow))), 16)
     return f.cmp("slt", here, there)
 
 
