@@ -236,7 +236,7 @@ class _Kernel:
 
         self.d = f.words(DESC_WORDS)
         steps_at = f(f"ptrtoint ptr {steps} to i64")
-        words = {STEPS: steps_at, FETCH: steps_at, DEPTH: channels, C_ROW: self.step, REST: form.lanes}
+        words: dict[int, Value] = {STEPS: steps_at, FETCH: steps_at, DEPTH: channels, C_ROW: self.step, REST: form.lanes}
         for word in range(DESC_WORDS):
             f.set_word(self.d, word, words.get(word, 0))
         self.code, self.held = f.words(1), f.words(1)   # held: the block of outputs whose weights U holds
