@@ -230,15 +230,16 @@ class _Kernel:
         bias, apart = (pointers[2], f.word("%operands", 12)) if self.has_bias else (self.zeros, "0")
         f.call("void", "lists", ("ptr", self.bias), ("ptr", bias), ("i64", apart), ("i64", self.outputs), ("ptr", self.table), ("i64", OUTPUTS), ("i64", item))
         with f.loop(0, channels, carried=[("ptr", steps), ("i64", "0"), ("i64", "0")]) as c:
-            for i, value in enumerate((*c.carried[1:], 0)):
+            words: tuple[Value, ...] = (*c.carried[1:], 0)
+            for i, value in enumerate(words):
                 f.set_word(c.carried[0], i, value)
             c.next = [f.gep(c.carried[0], STEP_BYTES), f.add(c.carried[1], self.u_row), f.add(c.carried[2], self.step)]
 
         self.d = f.words(DESC_WORDS)
         steps_at = f(f"ptrtoint ptr {steps} to i64")
-        words: dict[int, Value] = {STEPS: steps_at, FETCH: steps_at, DEPTH: channels, C_ROW: self.step, REST: form.lanes}
+        contents: dict[int, Value] = {STEPS: steps_at, FETCH: steps_at, DEPTH: channels, C_ROW: self.step, REST: form.lanes}
         for word in range(DESC_WORDS):
-            f.set_word(self.d, word, words.get(word, 0))
+            f.set_word(self.d, word, contents.get(word, 0))
         self.code, self.held = f.words(1), f.words(1)   # held: the block of outputs whose weights U holds
         f.set_word(self.code, 0, DONE)
         f.set_word(self.held, 0, -1)
