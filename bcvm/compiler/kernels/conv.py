@@ -4,7 +4,7 @@ Operands x[B, C, H, W], w[O, C / groups, KH, KW], bias (if any; rank 4 with the 
 sizes = [B, C, H, W, O, KH, KW, OH, OW, epilogue (see abi), or 0]. Units: see `units`.
 
 A block of output pixels is a matrix product, whose sums run over k = (channel, kh, kw); the micro-kernels read it through tables of offsets. There are
-two ways:
+two direct ways, and Winograd's for kernels of 3 x 3 in steps of one (conv_winograd.py):
 
     by pixels    a row of the product is an output channel, its columns are neighbouring pixels of one output row. The weights stay where they lie.
     by outputs   a row of the product is a pixel, its columns are output channels. The weights are transposed block by block, the sums are transposed back:
