@@ -32,3 +32,4 @@ def test_the_picture_shows_medians_against_the_best_right_peer() -> None:
     rows = [{"workload": "conv", "peer": p, "again": {"total": t}, "err": e, "tol": 1e-4}
             for p, t, e in (("bcvm", 3.0, 0), ("bcvm", 4.0, 0), ("bcvm", 9.0, 0), ("ort", 8.0, 0), ("torch", 16.0, 0), ("jax", 1.0, 1.0))]
     assert ratios([*rows, {"workload": "rnn", "peer": "ort", "fail": "no form"}]) == {"conv": {"bcvm": 0.5, "ort": 1.0, "torch": 2.0}}
+    assert ratios(rows, best=True)["conv"]["bcvm"] == 3 / 8
