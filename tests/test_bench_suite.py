@@ -24,3 +24,12 @@ def test_workload_runs_native_and_is_right(name: str) -> None:
             assert np.abs(g - w).max(initial=0) <= workload.tol * (np.abs(w).max(initial=0) + 1e-9)
     stats = f.stats()
     assert (stats["native"], stats["compiles"], stats["recompiles"]) == (5, 1, 0), stats
+
+
+def test_the_picture_shows_medians_against_the_best_right_peer() -> None:
+    sys.path.append(str(Path(__file__).resolve().parent.parent / "bench"))
+    from plot import ratios
+    rows = [{"workload": "conv", "peer": p, "again": {"total": t}, "err": e, "tol": 1e-4}
+            for p, t, e in (("bcvm", 3.0, 0), ("bcvm", 4.0, 0), ("bcvm", 9.0, 0), ("ort", 8.0, 0), ("torch", 16.0, 0), ("jax", 1.0, 1.0))]
+    assert ratios([*rows, {"workload": "rnn", "peer": "ort", "fail": "no form"}]) == {"conv": {"bcvm": 0.5, "ort": 1.0, "torch": 2.0}}
+    assert ratios(rows, best=True)["conv"]["bcvm"] == 3 / 8

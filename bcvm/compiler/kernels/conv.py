@@ -4,7 +4,7 @@ Operands x[B, C, H, W], w[O, C / groups, KH, KW], bias (if any; rank 4 with the 
 sizes = [B, C, H, W, O, KH, KW, OH, OW, epilogue (see abi), or 0]. Units: see `units`.
 
 A block of output pixels is a matrix product, whose sums run over k = (channel, kh, kw); the micro-kernels read it through tables of offsets. There are
-two ways:
+two direct ways, and Winograd's for kernels of 3 x 3 in steps of one (conv_winograd.py):
 
     by pixels    a row of the product is an output channel, its columns are neighbouring pixels of one output row. The weights stay where they lie.
     by outputs   a row of the product is a pixel, its columns are output channels. The weights are transposed block by block, the sums are transposed back:
@@ -19,6 +19,7 @@ from ...errors import Unsupported
 from ..region import KernelSource
 from ..target import Target
 from . import conv_depthwise as depthwise
+from . import conv_winograd as winograd
 from .builder import DONE, KERNEL_PARAMS, Function, Module, Value
 from .conv_tiles import (
     BIAS_ROW,
@@ -31,37 +32,29 @@ from .conv_tiles import (
     FETCH_TILE,
     FETCH_TILES,
     OUTPUTS,
-    PITCH,
     REST,
     RESUME,
     ROWS,
-    RUNS,
-    START,
-    STEP,
     STEP_BYTES,
     STEPS,
-    WIDTH,
     ConvAttrs,
     Form,
     define_pack,
     define_settle,
+    define_square,
     define_strip,
     define_tables,
     define_turn,
     pad_before,
     stream,
+    widest,
 )
+from .conv_units import LARGE, ordered_by_lines, rectangles, units
 
-__all__ = ["COLUMNS", "OUTPUTS", "ROWS", "ConvAttrs", "generate", "units"]
+__all__ = ["COLUMNS", "LARGE", "OUTPUTS", "ROWS", "ConvAttrs", "generate", "units"]
 
 PIXELS = 768        # about so many pixels make a block
-LARGE = 1 << 20     # bytes of input that do not stay in L2
 DEPTH_BLOCK = 384   # so many k are done before the next ones: transposed weights of this depth stay in L2
-
-
-def units(batch: int, outputs: int, groups: int, output_rows: int, output_columns: int) -> int:
-    """The number of units: (groups, or blocks of outputs where there is one group) * batch * blocks of rows * blocks of columns."""
-    return (groups if groups > 1 else -(-outputs // OUTPUTS)) * batch * -(-output_rows // ROWS) * -(-output_columns // COLUMNS)
 
 
 def generate(dtype: str, attrs: ConvAttrs, has_bias: bool, target: Target) -> KernelSource:
@@ -71,7 +64,11 @@ def generate(dtype: str, attrs: ConvAttrs, has_bias: bool, target: Target) -> Ke
     module = Module()
     numbers = "_".join(str(n) for n in (*attrs.stride, *pads, *attrs.dilation, attrs.groups))
     name = f"conv2d_{dtype}_{numbers}{'_bias' if has_bias else ''}"
-    define(module, form, name, attrs, has_bias)
+    if winograd.suits(form, attrs):
+        define(module, form, "direct", attrs, has_bias, public=False)
+        winograd.define(module, form, name, attrs, has_bias)
+    else:
+        define(module, form, name, attrs, has_bias)
     return module.source(name, target)
 
 
@@ -81,6 +78,8 @@ def define(module: Module, form: Form, name: str, attrs: ConvAttrs, has_bias: bo
     if min(*attrs.stride, *attrs.dilation, attrs.groups) < 1 or min(pads, default=0) < 0:
         raise Unsupported(f"conv2d with stride {attrs.stride}, dilation {attrs.dilation}, groups {attrs.groups}, padding {attrs.padding}")
     define_strip(module, form)
+    if form.item >= 4:
+        define_square(module, form)
     define_turn(module, form)
     define_pack(module, form)
     define_settle(module)
@@ -243,7 +242,7 @@ def _define_finish(module: Module, form: Form) -> None:
                 def single() -> None:
                     with f.loop(0, "%outputs", carried=[("ptr", to)]) as o:
                         at = f.mul(o.index, item)
-                        value = form.add(f, f.load(e, f.gep(source, at), item), f.load(e, f.gep("%bias", at), item), vector=False)
+                        value = form.add(f, f.load(e, f.gep(source, at), item), f.load(e, f.gep("%bias", at), item), vectors=0)
                         f.store(e, value, o.carried[0], item)
                         o.next = [f.gep(o.carried[0], "%channel")]
 
@@ -312,13 +311,7 @@ class _Kernel:
         row_bytes = f.mul(ow, item)
         flat = f.both(whole, f.cmp("eq", self.parts, 1), *(f.cmp("eq", s, row_bytes) for s in (xs[2], outs[2]))) if attrs.stride == (1, 1) else "false"
         run = f.select(flat, f.mul(oh, ow), self.columns)
-        # Neighbouring rows of a copied image are one, with its padding between them, where less is lost by that than at their ends.
-        pitch = f.add(self.columns, self.reach_w)
-        joined = "false"
-        if form.masked and attrs.stride == (1, 1):
-            joined = f.both(f.invert(whole), f.cmp("eq", self.parts, 1), f.cmp("sgt", f.round_up(self.columns, lanes), pitch))
-        self.joined = joined
-        by_pixels = f.div(f.mul(f.mul(depth, 256), f.select(joined, f.add(pitch, 1), f.round_up(run, lanes))), run)
+        by_pixels = f.div(f.mul(f.mul(depth, 256), f.round_up(run, lanes)), run)
         if sw > 1:
             by_pixels = f.add(by_pixels, f.div(f.mul(per_channels, 256 * 24 * sh * sw), per_outputs))
         by_outputs = f.add(f.add(f.mul(depth, 256), f.div(f.mul(depth, 1536), f.mul(batch, f.mul(oh, ow)))), 1280)
@@ -371,7 +364,7 @@ class _Kernel:
             starts.append(f.add(starts[-1], f.round_up(piece, 64)))
         scratch = f.alloc("%ctx", starts[-1])
         self.steps, self.table, self.image, dense, self.packed, self.sums, self.bias = (f.gep(scratch, s) for s in starts[:-1])
-        self.neutral = self.f.gep(self.bias, f.add(f.round_up(f.mul(outputs, item), 64), 64))
+        self.zeros = f.gep(self.bias, f.add(f.round_up(f.mul(outputs, item), 64), 64))
 
         phase = f.mul(self.pitch, item)
         f.call("void", "steps", ("ptr", self.steps), ("i64", per_channels), ("i64", kh), ("i64", kw), ("i64", self.channel), ("i64", self.row),
@@ -379,17 +372,15 @@ class _Kernel:
         with f.when(f.invert(dense_w)):
             f.call("void", "dense_weights", ("ptr", dense), ("ptr", w), *(("i64", n) for n in (outputs, per_channels, kh, kw)), *(("i64", s) for s in ws))
         self.weights = f.select(dense_w, w, dense, "ptr")
-        f.store(form.element, form.neutral, self.neutral, item)
-        bias, step = (pointers[2], strides[2][1]) if self.has_bias else (self.neutral, 0)
-        f.call("void", "gather", ("ptr", self.bias), ("ptr", bias), ("i64", step), ("i64", outputs))
-        with f.when(pixels):
-            f.call("void", "weights", ("ptr", self.table), ("i64", per_outputs), ("i64", self.weight_row))
+        form.store(f, "zeroinitializer", self.zeros)
+        bias, step = (pointers[2], strides[2][1]) if self.has_bias else (self.zeros, 0)
+        f.call("void", "lists", ("ptr", self.bias), ("ptr", bias), ("i64", step), ("i64", outputs), ("ptr", self.table),
+               ("i64", f.select(pixels, per_outputs, -16)), ("i64", self.weight_row))
 
         self.d = d = f.words(DESC_WORDS)
         steps_at = f(f"ptrtoint ptr {self.steps} to i64")
         first_words: dict[int, Value] = {STEPS: steps_at, DEPTH: depth, C_ROW: f.select(pixels, outs[1], self.panel), REST: lanes, RESUME: 0,
-                                         BIAS_ROW: f.select(pixels, item, 0), FETCH: steps_at, FETCH_TILE: 0, FETCH_TILES: 0,
-                                         RUNS: 1, START: 0, PITCH: 0, WIDTH: 1 << 20, STEP: 0}
+                                         BIAS_ROW: f.select(pixels, item, 0), FETCH: steps_at, FETCH_TILE: 0, FETCH_TILES: 0}
         for word, content in first_words.items():
             f.set_word(d, word, content)
         self.steps_at = steps_at
@@ -410,33 +401,18 @@ class _Kernel:
         f.store("i32", f(f"or i32 {code}, {f.load('i32', self.code)}"), self.code)
 
     def _ranges(self, all_lines: Value, lines: Value) -> None:
-        """Units lo..hi as up to three rectangles of (outputs or groups) x lines: what is left of the first row, whole rows, the start of the last one.
-
-        A row is a block of outputs with all lines; or a line with all outputs, where the input is too large to be read again for each block of outputs."""
         f, groups = self.f, self.attrs.groups
         columns = groups if groups > 1 else f.ceil_div(self.per_outputs, OUTPUTS)
-        hi = f.select(f.cmp("slt", "%hi", 0), f.mul(columns, all_lines), "%hi")
-        by_lines = f.cmp("sgt", self.input_bytes, f.max(f.mul(f.mul(self.depth, self.per_outputs), self.form.item), LARGE)) if groups == 1 else "false"
-        row = f.select(by_lines, columns, all_lines)
-        o0, o1 = f.div("%lo", row), f.div(hi, row)
-        l0, l1 = f.rem("%lo", row), f.rem(hi, row)
-        ragged, short = f.cmp("sgt", l0, 0), f.cmp("eq", o0, o1)
-        o2 = f.select(ragged, f.add(o0, 1), o0)
-        rest = f.both(f.cmp("sgt", l1, 0), f.cmp("sge", o1, o2))
-        bounds: tuple[tuple[Value, ...], ...] = ((o0, o2, l0, f.select(short, l1, row)), (o2, f.max(o1, o2), 0, row), (o1, f.select(rest, f.add(o1, 1), o1), 0, l1))
-        with f.loop(0, 3) as part:
-            first, second = f.cmp("eq", part.index, 0), f.cmp("eq", part.index, 1)
-            outer = [f.select(first, a, f.select(second, b, c)) for a, b, c in zip(*bounds, strict=True)]
-            low, high, start, stop = (f.select(by_lines, outer[i ^ 2], outer[i]) for i in range(4))
-            with f.when(f.both(f.cmp("slt", low, high), f.cmp("slt", start, stop))):
-                # Blocks of even size.
-                count = f.sub(stop, start)
-                even = f.ceil_div(count, f.ceil_div(count, lines))
-                if groups > 1:
-                    with f.loop(low, high) as g:
-                        self._blocks(g.index, 0, self.per_outputs, start, stop, even)
-                else:
-                    self._blocks(0, f.mul(low, OUTPUTS), f.min(f.mul(high, OUTPUTS), self.per_outputs), start, stop, even)
+        by_lines = ordered_by_lines(f, self.input_bytes, f.mul(f.mul(self.depth, self.per_outputs), self.form.item)) if groups == 1 else "false"
+        with rectangles(f, columns, all_lines, by_lines) as (low, high, start, stop):
+            # Blocks of even size.
+            count = f.sub(stop, start)
+            even = f.ceil_div(count, f.ceil_div(count, lines))
+            if groups > 1:
+                with f.loop(low, high) as g:
+                    self._blocks(g.index, 0, self.per_outputs, start, stop, even)
+            else:
+                self._blocks(0, f.mul(low, OUTPUTS), f.min(f.mul(high, OUTPUTS), self.per_outputs), start, stop, even)
 
     def _blocks(self, group: Value, first: Value, last: Value, start: Value, stop: Value, lines: Value) -> None:
         """Outputs first..last-1 of a group at lines start..stop-1."""
@@ -487,7 +463,7 @@ class _Kernel:
         return s.carried[1]
 
     def _by_pixels(self, start: Value, end: Value, first: Value, last: Value) -> None:
-        f, form, item, lanes = self.f, self.form, self.form.item, self.form.lanes
+        f, form, item = self.f, self.form, self.form.item
         sh, sw = self.attrs.stride
         weights = f.gep(self.table, f.mul(first, 8))
         with f.loop(start, end, carried=[("i64", "0")]) as s:
@@ -499,32 +475,16 @@ class _Kernel:
             c = f.gep(self.to, f.add(f.add(f.mul(image, self.outs[0]), f.mul(row, self.outs[2])), f.add(f.mul(column, item), f.mul(first, self.outs[1]))))
             bias = f.gep(self.bias, f.mul(f.add(self.first_output, first), item))
             runs, length = f.select(self.flat, 1, rows), f.select(self.flat, f.mul(rows, columns), columns)
-            if self.joined != "false":
-                runs, length = f.select(self.joined, 1, runs), f.select(self.joined, f.add(f.mul(f.sub(rows, 1), self.pitch), columns), length)
-                f.set_word(self.d, PITCH, self.pitch)
-                f.set_word(self.d, STEP, f.sub(self.outs[2], f.mul(self.pitch, item)))
             vectors = f.ceil_div(length, form.lanes)
-            most: Value = form.vectors
-            if most == 4:   # tiles of 6 x 4 or 8 x 3
-                most = f.select(f.cmp("sle", f.round_up(f.sub(last, first), 8), f.mul(f.ceil_div(f.sub(last, first), 3), 3)), 3, 4)
-            width = f.ceil_div(vectors, f.ceil_div(vectors, most))
+            most = widest(f, form, f.sub(last, first))
             with f.loop(0, runs, carried=[("ptr", b), ("ptr", c)]) as r:
-                with f.loop(0, vectors, width) as v:
-                    wide = f.min(width, f.sub(vectors, v.index))
+                with f.loop(0, vectors) as v:
+                    left = f.sub(vectors, v.index)
+                    v.step = wide = f.ceil_div(left, f.ceil_div(left, most))    # even widths
                     done = f.mul(f.add(f.add(v.index, wide), -1), form.lanes)
                     f.set_word(self.d, REST, f.min(f.sub(length, done), form.lanes))
                     at = f.mul(v.index, form.target.vector_bytes)
-                    to: Value = at
-                    if form.masked:
-                        f.set_word(self.d, WIDTH, f.select(self.joined, columns, f.sub(length, f.mul(v.index, lanes))))
-                    if self.joined != "false":
-                        first_row = f.select(self.joined, f.div(f.mul(v.index, lanes), self.pitch), 0)
-                        start = f.sub(f.mul(v.index, lanes), f.mul(first_row, self.pitch))
-                        f.set_word(self.d, START, f.select(self.joined, start, 0))
-                        last_one = f.sub(f.min(f.add(start, f.mul(wide, lanes)), f.add(start, f.sub(length, f.mul(v.index, lanes)))), 1)
-                        f.set_word(self.d, RUNS, f.select(self.joined, f.add(f.div(last_one, self.pitch), 1), 1))
-                        to = f.add(at, f.mul(first_row, f.word(self.d, STEP)))
-                    f.call("void", "strip", ("ptr", self.a), ("ptr", weights), ("ptr", f.gep(r.carried[0], at)), ("ptr", f.gep(r.carried[1], to)),
+                    f.call("void", "strip", ("ptr", self.a), ("ptr", weights), ("ptr", f.gep(r.carried[0], at)), ("ptr", f.gep(r.carried[1], at)),
                            ("ptr", bias), ("i64", f.sub(last, first)), ("i64", wide), ("ptr", self.d))
                 r.next = [f.gep(r.carried[0], f.mul(self.row, sh)), f.gep(r.carried[1], self.outs[2])]
             self._settle(image, first, row, column, f.sub(last, first), rows, columns)
@@ -545,7 +505,7 @@ class _Kernel:
             with f.loop(0, f.max(self.depth, 1), DEPTH_BLOCK) as k:
                 depth = f.min(f.sub(self.depth, k.index), DEPTH_BLOCK)
                 f.call("void", "pack", ("ptr", self.packed), ("i64", self.panel), ("ptr", f.gep(weights, f.mul(k.index, item))), ("i64", self.weight_row),
-                       ("i64", outputs), ("i64", depth))
+                       ("i64", outputs), ("i64", depth), ("ptr", self.zeros))
                 f.set_word(self.d, STEPS, f.add(self.steps_at, f.mul(k.index, STEP_BYTES)))
                 f.set_word(self.d, DEPTH, depth)
                 following = f.add(k.index, DEPTH_BLOCK)
@@ -558,7 +518,7 @@ class _Kernel:
                 b = f.gep(self.packed, f.sub(0, f.mul(k.index, self.panel)))
                 with f.loop(0, used, form.vectors) as v:
                     at = f.mul(v.index, form.target.vector_bytes)
-                    f.call("void", "strip", ("ptr", base), ("ptr", self.table), ("ptr", f.gep(b, at)), ("ptr", f.gep(self.sums, at)), ("ptr", self.neutral),
+                    f.call("void", "strip", ("ptr", base), ("ptr", self.table), ("ptr", f.gep(b, at)), ("ptr", f.gep(self.sums, at)), ("ptr", self.zeros),
                            ("i64", pixels), ("i64", f.min(form.vectors, f.sub(used, v.index))), ("ptr", self.d))
             bias = f.gep(self.bias, f.mul(f.add(self.first_output, o.index), item))
             with f.loop(start, end, carried=[("ptr", self.sums)]) as s:

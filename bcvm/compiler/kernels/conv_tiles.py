@@ -22,12 +22,10 @@ ITEMSIZE = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 
 OUTPUTS, ROWS, COLUMNS = 32, 4, 256     # of a unit of work, at most
 
 # Words of the descriptor that strip and tile get. STEPS: address of the table {a, b, ahead} of `DEPTH` steps. C_ROW: byte stride of C's rows. REST: lanes in use of
-# the last vector, 1 to all (looked at if form.masked). RESUME: 1 if the sums go on from what C holds. BIAS_ROW: bytes from a row's bias to the next one's. FETCH: address
+# the last vector, 1 to all (looked at if form.masked). RESUME: 1 if the sums go on from what C holds, 0 if they start with the bias. BIAS_ROW: bytes from a row's bias to the next one's. FETCH: address
 # of what is needed next: step k of the n-th tile brings FETCH + n * FETCH_TILE + steps[k].ahead to L2, while n is less than FETCH_TILES.
-# Where parts of vectors can be stored, the columns of C may be those of several rows of an image, `PITCH` apart with `WIDTH` in use, the first one at START: there are RUNS
-# such rows, and the next one is written STEP bytes from where it would lie if nothing was between them.
-STEPS, DEPTH, C_ROW, REST, RESUME, BIAS_ROW, FETCH, FETCH_TILE, FETCH_TILES, RUNS, START, PITCH, WIDTH, STEP = range(14)
-DESC_WORDS = 14
+STEPS, DEPTH, C_ROW, REST, RESUME, BIAS_ROW, FETCH, FETCH_TILE, FETCH_TILES = range(9)
+DESC_WORDS = 9
 STEP_BYTES = 24
 EPILOGUE = 9    # the word of a convolution's sizes that leads to its epilogue
 
@@ -79,11 +77,13 @@ class Form:
 
     @property
     def vector(self) -> str:
-        return f"<{self.lanes} x {self.element}>"
+        return self.wide(1)
 
-    @property
-    def suffix(self) -> str:
-        return f"v{self.lanes}" + {"float": "f32", "double": "f64"}.get(self.element, self.element)
+    def wide(self, vectors: int) -> str:
+        return f"<{self.lanes * vectors} x {self.element}>"
+
+    def suffix(self, vectors: int) -> str:
+        return f"v{self.lanes * vectors}" + {"float": "f32", "double": "f64"}.get(self.element, self.element)
 
     @property
     def floating(self) -> bool:
@@ -105,10 +105,10 @@ class Form:
 
     # Emission
 
-    def multiply_add(self, f: Function, a: str, b: str, c: str) -> str:
-        t = self.vector
+    def multiply_add(self, f: Function, a: str, b: str, c: str, vectors: int = 1) -> str:
+        t = self.wide(vectors)
         if self.floating:
-            return f.intrinsic(f"llvm.fmuladd.{self.suffix}", t, (t, a), (t, b), (t, c))
+            return f.intrinsic(f"llvm.fmuladd.{self.suffix(vectors)}", t, (t, a), (t, b), (t, c))
         times, plus = ("and", "or") if self.dtype == "bool" else ("mul", "add")
         return f(f"{plus} {t} {f(f'{times} {t} {a}, {b}')}, {c}")
 
@@ -121,36 +121,40 @@ class Form:
     def zero(self) -> str:
         return "0.0" if self.floating else "0"
 
-    def add(self, f: Function, a: str, b: str, vector: bool = True) -> str:
+    def add(self, f: Function, a: str, b: str, vectors: int = 1) -> str:
+        """Of so many vectors, or of scalars (0)."""
         op = "fadd" if self.floating else "or" if self.dtype == "bool" else "add"
-        return f(f"{op} {self.vector if vector else self.element} {a}, {b}")
+        return f(f"{op} {self.wide(vectors) if vectors else self.element} {a}, {b}")
 
     @property
     def iota(self) -> str:
         """0, 1, 2, ... as i32."""
         return self.iota_from(0)
 
-    def iota_from(self, first: int) -> str:
-        return "<" + ", ".join(f"i32 {first + i}" for i in range(self.lanes)) + ">"
+    def iota_from(self, first: int, vectors: int = 1) -> str:
+        return "<" + ", ".join(f"i32 {first + i}" for i in range(self.lanes * vectors)) + ">"
 
-    def mask(self, f: Function, count: Value) -> str:
+    def mask(self, f: Function, count: Value, vectors: int = 1) -> str:
         """Lanes 0..count-1."""
+        n = self.lanes * vectors
         narrow = f(f"trunc i64 {count} to i32")
-        return f(f"icmp ugt <{self.lanes} x i32> {f.splat('i32', self.lanes, narrow)}, {self.iota}")
+        return f(f"icmp ugt <{n} x i32> {f.splat('i32', n, narrow)}, {self.iota_from(0, vectors)}")
 
-    def load(self, f: Function, pointer: str, mask: str = "", other: str = "zeroinitializer") -> str:
+    def load(self, f: Function, pointer: str, mask: str = "", other: str = "zeroinitializer", vectors: int = 1) -> str:
         """other: what lanes without the mask get."""
+        t, bits = self.wide(vectors), f"<{self.lanes * vectors} x i1>"
         if not mask:
-            return f.load(self.vector, pointer, self.item)
-        name = f.module.declare(f"llvm.masked.load.{self.suffix}.p0", self.vector, "ptr", "i32 immarg", f"<{self.lanes} x i1>", self.vector)
-        return f(f"call {self.vector} {name}(ptr {pointer}, i32 {self.item}, <{self.lanes} x i1> {mask}, {self.vector} {other})")
+            return f.load(t, pointer, self.item)
+        name = f.module.declare(f"llvm.masked.load.{self.suffix(vectors)}.p0", t, "ptr", "i32 immarg", bits, t)
+        return f(f"call {t} {name}(ptr {pointer}, i32 {self.item}, {bits} {mask}, {t} {other})")
 
-    def store(self, f: Function, value: str, pointer: str, mask: str = "") -> None:
+    def store(self, f: Function, value: str, pointer: str, mask: str = "", vectors: int = 1) -> None:
+        t, bits = self.wide(vectors), f"<{self.lanes * vectors} x i1>"
         if not mask:
-            f.store(self.vector, value, pointer, self.item)
+            f.store(t, value, pointer, self.item)
             return
-        name = f.module.declare(f"llvm.masked.store.{self.suffix}.p0", "void", self.vector, "ptr", "i32 immarg", f"<{self.lanes} x i1>")
-        f.emit(f"call void {name}({self.vector} {value}, ptr {pointer}, i32 {self.item}, <{self.lanes} x i1> {mask})")
+        name = f.module.declare(f"llvm.masked.store.{self.suffix(vectors)}.p0", "void", t, "ptr", "i32 immarg", bits)
+        f.emit(f"call void {name}({t} {value}, ptr {pointer}, i32 {self.item}, {bits} {mask})")
 
     def splat_at(self, f: Function, pointer: str) -> str:
         """The element at a pointer in all lanes."""
@@ -230,52 +234,51 @@ def define_strip(module: Module, form: Form) -> None:
 
 
 def _define_tile(module: Module, form: Form, rows: int, vectors: int) -> None:
-    """tile(a, rows, b, c, bias, used, d): the rows from `used` on repeat the last one."""
+    """tile(a, rows, b, c, bias, used, d): the rows from `used` on repeat the last one.
+
+    Neighbouring vectors are one value of the text, in powers of two, as others would be rounded up."""
     f = Function(module, f"tile{rows}_{vectors}", [*(("ptr", n) for n in ("a", "rows", "b", "c", "bias")), ("i64", "used"), ("ptr", "d"),
                                                      ("ptr", "ahead")])
     steps, depth, c_row, rest, resume, bias_row = (f.word("%d", w) for w in (STEPS, DEPTH, C_ROW, REST, RESUME, BIAS_ROW))
     table = f(f"inttoptr i64 {steps} to ptr")
     width = form.lanes * form.item
-    masks = [""] * (vectors - 1) + [form.mask(f, rest) if form.masked else ""]
+    parts = [(v, n) for v, n in {1: ((0, 1),), 2: ((0, 2),), 3: ((0, 2), (2, 1)), 4: ((0, 4),)}[vectors]]    # first vector, vectors
+    masks = [form.mask(f, f.add(rest, (vectors - 1 - v) * form.lanes), n) if form.masked and v + n == vectors else "" for v, n in parts]
     last = f.sub("%used", 1)
     places: list[Value] = [0, *(f.min(i, last) for i in range(1, rows))]
     a = [f.gep("%a", f.word("%rows", i)) if i == 0 else f.gep("%a", f.load("i64", f.gep("%rows", f.mul(places[i], 8)))) for i in range(rows)]
     c = [f.gep("%c", f.mul(place, c_row)) for place in places]
-    with f.loop(0, resume, carried=((form.vector, "zeroinitializer"),) * (rows * vectors)) as start:
-        start.next = [form.load(f, f.gep(c[i], v * width), masks[v]) for i in range(rows) for v in range(vectors)]
-    with f.loop(0, depth, carried=[("ptr", table), *((form.vector, s) for s in start.carried)]) as k:
+    cells = [(i, p) for i in range(rows) for p in range(len(parts))]
+
+    def splats(pointer: str) -> list[str]:
+        one = f.load(form.element, pointer, form.item)
+        return [f.splat(form.element, form.lanes * n, one) for _, n in parts]
+
+    biases = [splats(f.gep("%bias", f.mul(place, bias_row))) for place in places]
+    with f.loop(0, resume, carried=[(form.wide(parts[p][1]), biases[i][p]) for i, p in cells]) as start:
+        start.next = [form.load(f, f.gep(c[i], parts[p][0] * width), masks[p], vectors=parts[p][1]) for i, p in cells]
+    with f.loop(0, depth, carried=[("ptr", table), *((form.wide(parts[p][1]), s) for (_, p), s in zip(cells, start.carried, strict=True))]) as k:
         step, *sums = k.carried
         at, line = f.word(step, 0), f.gep("%b", f.word(step, 1))
         if vectors > 1:
             f.intrinsic("llvm.prefetch.p0", "void", ("ptr", f.gep("%ahead", f.word(step, 2))), ("i32", 0), ("i32", 2), ("i32", 1))
-        columns = [form.load(f, f.gep(line, v * width), masks[v]) for v in range(vectors)]
-        for i in range(rows):
-            one = form.splat_at(f, f.gep(a[i], at))
-            for v in range(vectors):
-                sums[i * vectors + v] = form.multiply_add(f, one, columns[v], sums[i * vectors + v])
+        columns = [form.load(f, f.gep(line, v * width), mask, vectors=n) for (v, n), mask in zip(parts, masks, strict=True)]
+        for i in range(rows):   # the order matters: nothing is scheduled afterwards
+            for p, one in enumerate(splats(f.gep(a[i], at))):
+                place = i * len(parts) + p
+                sums[place] = form.multiply_add(f, one, columns[p], sums[place], parts[p][1])
         k.next = [f.gep(step, STEP_BYTES), *sums]
-    sums = []
-    for i in range(rows):
-        bias = form.splat_at(f, f.gep("%bias", f.mul(places[i], bias_row)))
-        sums += [form.add(f, k.carried[1 + i * vectors + v], bias) for v in range(vectors)]
-
-    def store(offset: Value, masks: list[str]) -> None:
-        for i in range(rows):
-            at = f.gep(c[i], offset)
-            for v in range(vectors):
-                form.store(f, sums[i * vectors + v], f.gep(at, v * width), masks[v])
-
-    if form.masked:
-        t = f"<{form.lanes} x i32>"
-        runs, column, pitch, used, apart = (f.word("%d", w) for w in (RUNS, START, PITCH, WIDTH, STEP))
-        wide = f.splat("i32", form.lanes, f(f"trunc i64 {used} to i32"))
-        with f.loop(0, runs) as r:
-            first = f.splat("i32", form.lanes, f(f"trunc i64 {f.sub(column, f.mul(r.index, pitch))} to i32"))
-            store(f.mul(r.index, apart), [f(f"icmp ult {t} {f(f'add {t} {first}, {form.iota_from(v * form.lanes)}')}, {wide}") for v in range(vectors)])
-    else:
-        store(0, masks)
+    for (i, p), value in zip(cells, k.carried[1:], strict=True):
+        form.store(f, value, f.gep(c[i], parts[p][0] * width), masks[p], parts[p][1])
     f.ret()
     f.end()
+
+
+def widest(f: Function, form: Form, rows: Value) -> Value:
+    """Vectors of the widest tiles for so many rows."""
+    if form.vectors < 4:
+        return form.vectors
+    return f.select(f.cmp("sle", f.round_up(rows, 8), f.mul(f.ceil_div(rows, 3), 3)), 3, 4)    # 8 x 3, or 6 x 4
 
 
 # -- epilogues
@@ -298,8 +301,7 @@ def define_tables(module: Module, form: Form, depth_block: int) -> None:
     """Defines small loops of the kernel, which is compiled in a hurry.
 
     ahead(steps, depth, weight_row, outputs): the third column of the steps: while the weights of a depth are in use, their rows of the next depth are fetched, a line a step
-    gather(to, from, step, count): elements `step` bytes apart
-    weights(to, count, step): i * step for i < count, and the last of them 16 times more
+    lists(bias, from, apart, outputs, table, count, step): elements `apart` bytes apart; i * step for i < count, and the last of them 16 times more
     pixels(to, offset, rows, columns, down, right): offsets of a rectangle of pixels, and 16 zeros: the last tile may look at more of them"""
     f = Function(module, "ahead", [("ptr", "steps"), *(("i64", n) for n in ("depth", "weight_row", "outputs"))])
     with f.loop(0, "%depth", depth_block) as block:
@@ -310,15 +312,12 @@ def define_tables(module: Module, form: Form, depth_block: int) -> None:
             k.next = [f.select(last, 0, f.add(row, 1)), f.select(last, f.add(line, 64), line)]
     f.ret()
     f.end()
-    f = Function(module, "gather", [("ptr", "to"), ("ptr", "from"), ("i64", "step"), ("i64", "count")])
-    with f.loop(0, "%count", carried=[("ptr", "%from")]) as o:
-        f.store(form.element, f.load(form.element, o.carried[0], form.item), f.gep("%to", f.mul(o.index, form.item)), form.item)
-        o.next = [f.gep(o.carried[0], "%step")]
-    f.ret()
-    f.end()
-    f = Function(module, "weights", [("ptr", "to"), ("i64", "count"), ("i64", "step")])
+    f = Function(module, "lists", [("ptr", "bias"), ("ptr", "from"), ("i64", "apart"), ("i64", "outputs"), ("ptr", "table"), ("i64", "count"), ("i64", "step")])
+    with f.loop(0, "%outputs", carried=[("ptr", "%from")]) as o:
+        f.store(form.element, f.load(form.element, o.carried[0], form.item), f.gep("%bias", f.mul(o.index, form.item)), form.item)
+        o.next = [f.gep(o.carried[0], "%apart")]
     with f.loop(0, f.add("%count", 16)) as o:
-        f.store("i64", f.mul(f.min(o.index, f.sub("%count", 1)), "%step"), f.gep("%to", f.mul(o.index, 8)))
+        f.store("i64", f.mul(f.min(o.index, f.sub("%count", 1)), "%step"), f.gep("%table", f.mul(o.index, 8)))
     f.ret()
     f.end()
     f = Function(module, "pixels", [("ptr", "to"), *(("i64", n) for n in ("offset", "rows", "columns", "down", "right"))])
@@ -354,7 +353,7 @@ class Run:
             self.form.store(self.f, value, pointer, self.mask)
 
     def add(self, a: str, b: str) -> str:
-        return self.form.add(self.f, a, b, not self.single)
+        return self.form.add(self.f, a, b, int(not self.single))
 
 
 def stream(f: Function, form: Form, count: Value, body: Callable[[Value, Run], None]) -> None:
@@ -370,6 +369,27 @@ def stream(f: Function, form: Form, count: Value, body: Callable[[Value, Run], N
             body(f.mul(j.index, form.item), Run(f, form, single=True))
 
 
+def define_square(module: Module, form: Form) -> None:
+    """Defines square(to, to at, from, from at, loaded, stored, bias): n vectors of n lanes plus a vector of bias, transposed.
+
+    from, to: tables of n pointers, to which the byte offsets `at` are added; the last one is stored first. loaded, stored: lanes in use, if form.masked."""
+    f = Function(module, "square", [(t, n) for t, n in (("ptr", "to"), ("i64", "to_at"), ("ptr", "from"), ("i64", "from_at"), ("i64", "loaded"), ("i64", "stored"), ("ptr", "bias"))])
+    bias = form.load(f, "%bias")
+    loaded, stored = (form.mask(f, c) if form.masked else "" for c in ("%loaded", "%stored"))
+    rows = [form.add(f, form.load(f, f.gep(f.load("ptr", f.gep("%from", 8 * i)), "%from_at"), loaded), bias) for i in range(form.lanes)]
+    for i, value in reversed(list(enumerate(transpose(f, form, rows)))):
+        form.store(f, value, f.gep(f.load("ptr", f.gep("%to", 8 * i)), "%to_at"), stored)
+    f.ret()
+    f.end()
+
+
+def _pointers(f: Function, form: Form, to: str, base: Value, step: Value, last: Value | None = None) -> None:
+    """Fills a table: base + i * step, at most of i = last."""
+    with f.loop(0, form.lanes) as i:
+        at = i.index if last is None else f.min(i.index, last)
+        f.store("ptr", f.gep(str(base), f.mul(at, step)), f.gep(to, f.mul(i.index, 8)))
+
+
 def define_turn(module: Module, form: Form) -> None:
     """Defines turn(to, to row, from, from row, rows, columns, bias): to[j, i] = from[i, j] + bias[i's vector of columns].
 
@@ -379,54 +399,43 @@ def define_turn(module: Module, form: Form) -> None:
     n, item = form.lanes, form.item
     whole = "%rows" if form.masked else f.mul(f.div("%rows", n), n)
     if item >= 4:
+        targets, sources = f.words(n), f.words(n)
         with f.loop(0, "%columns", n) as j:
             at = f.mul(j.index, item)
-            bias = form.load(f, f.gep("%bias", at))
-            last = f.sub(f.sub("%columns", j.index), 1)
-            lines = [f.gep("%to", f.mul(f.add(j.index, f.min(i, last)), "%to_row")) for i in range(n)]
-            with f.loop(0, whole, n, carried=[("ptr", f.gep("%from", at))]) as i:
-                pointer = i.carried[0]
-                loaded = []
-                for _ in range(n):
-                    loaded.append(form.add(f, form.load(f, pointer), bias))
-                    pointer = f.gep(pointer, "%from_row")
-                mask = form.mask(f, f.sub("%rows", i.index)) if form.masked else ""
-                offset = f.mul(i.index, item)
-                # Backwards: what lies past the columns is written over by the last one.
-                for line, value in reversed(list(zip(lines, transpose(f, form, loaded), strict=True))):
-                    form.store(f, value, f.gep(line, offset), mask)
-                i.next = [pointer]
+            # What lies past the columns is written over by the last one.
+            _pointers(f, form, targets, f.gep("%to", f.mul(j.index, "%to_row")), "%to_row", f.sub(f.sub("%columns", j.index), 1))
+            _pointers(f, form, sources, f.gep("%from", at), "%from_row")
+            with f.loop(0, whole, n) as i:
+                f.call("void", "square", ("ptr", targets), ("i64", f.mul(i.index, item)), ("ptr", sources), ("i64", f.mul(i.index, "%from_row")), ("i64", n),
+                       ("i64", f.sub("%rows", i.index)), ("ptr", f.gep("%bias", at)))
     else:
         whole = 0
     if not (form.masked and item >= 4):
         with f.loop(whole, "%rows") as i, f.loop(0, "%columns") as j:
             at = f.mul(j.index, item)
             value = f.load(form.element, f.gep(f.gep("%from", f.mul(i.index, "%from_row")), at), item)
-            value = form.add(f, value, f.load(form.element, f.gep("%bias", at), item), vector=False)
+            value = form.add(f, value, f.load(form.element, f.gep("%bias", at), item), vectors=0)
             f.store(form.element, value, f.gep(f.gep("%to", f.mul(j.index, "%to_row")), f.mul(i.index, item)), item)
     f.ret()
     f.end()
 
 
 def define_pack(module: Module, form: Form) -> None:
-    """Defines pack(to, to row, from, from row, rows, depth): to[k, i] = from[i, k]; rows of `to` are whole vectors, what lies past `rows` is any number.
+    """Defines pack(to, to row, from, from row, rows, depth, zeros): to[k, i] = from[i, k]; rows of `to` are whole vectors, what lies past `rows` is any number.
 
-    Rows of `to` past `depth` are written too, up to a whole vector of them."""
-    f = Function(module, "pack", [("ptr", "to"), ("i64", "to_row"), ("ptr", "from"), ("i64", "from_row"), ("i64", "rows"), ("i64", "depth")])
+    Rows of `to` past `depth` are written too, up to a whole vector of them. zeros: a vector of them."""
+    names = ("to_row", "from", "from_row", "rows", "depth", "zeros")
+    f = Function(module, "pack", [("ptr", "to"), *(("ptr" if n in ("from", "zeros") else "i64", n) for n in names)])
     n, item = form.lanes, form.item
     whole: Value = "%depth" if form.masked else f.mul(f.div("%depth", n), n)
     if item >= 4:
-        last = f.sub("%rows", 1)
+        targets, sources = f.words(n), f.words(n)
         with f.loop(0, "%rows", n) as j:
-            lines = [f.gep("%from", f.mul(f.min(f.add(j.index, i), last), "%from_row")) for i in range(n)]
-            with f.loop(0, whole, n, carried=[("ptr", f.gep("%to", f.mul(j.index, item)))]) as k:
-                mask = form.mask(f, f.sub("%depth", k.index)) if form.masked else ""
-                offset = f.mul(k.index, item)
-                to = k.carried[0]
-                for value in transpose(f, form, [form.load(f, f.gep(line, offset), mask) for line in lines]):
-                    form.store(f, value, to)
-                    to = f.gep(to, "%to_row")
-                k.next = [to]
+            _pointers(f, form, sources, f.gep("%from", f.mul(j.index, "%from_row")), "%from_row", f.sub(f.sub("%rows", j.index), 1))
+            _pointers(f, form, targets, f.gep("%to", f.mul(j.index, item)), "%to_row")
+            with f.loop(0, whole, n) as k:
+                f.call("void", "square", ("ptr", targets), ("i64", f.mul(k.index, "%to_row")), ("ptr", sources), ("i64", f.mul(k.index, item)),
+                       ("i64", f.sub("%depth", k.index)), ("i64", n), ("ptr", "%zeros"))
     else:
         whole = 0
     if not (form.masked and item >= 4):

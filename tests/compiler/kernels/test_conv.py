@@ -51,7 +51,8 @@ def convolve(target: Target, x: np.ndarray, w: np.ndarray, bias: np.ndarray | No
     assert h.run(h.compile_kernel(source, target), h.operand_words(*operands), h.words(*sizes), lo, hi) == 0
 
 
-def check(target: Target, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None, attrs: ConvAttrs, pattern: str = "plain") -> None:
+def check(target: Target, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None, attrs: ConvAttrs, pattern: str = "plain", mixed: bool = False) -> None:
+    """mixed: the weights of a channel are added before they are used, so that each of them counts as much as all."""
     wide = np.float64 if x.dtype.kind == "f" else x.dtype
     exact = reference(x.astype(wide), w.astype(wide), None if bias is None else bias.astype(wide), attrs)
     out = h.layout(np.random.default_rng(0), exact.shape, str(x.dtype), pattern)
@@ -61,7 +62,8 @@ def check(target: Target, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None,
     whole[...] = 77
     convolve(target, x, w, bias, attrs, out)
     if x.dtype.kind == "f":
-        size = reference(abs(x).astype(wide), abs(w).astype(wide), None if bias is None else abs(bias).astype(wide), attrs)
+        weights = np.broadcast_to(abs(w).sum((2, 3), keepdims=True), w.shape) if mixed else abs(w)
+        size = reference(abs(x).astype(wide), weights.astype(wide), None if bias is None else abs(bias).astype(wide), attrs)
         assert (abs(out - exact) <= np.finfo(x.dtype).eps * (np.sqrt(w[0].size) + 4) * size + np.finfo(x.dtype).tiny).all()
     else:
         np.testing.assert_array_equal(out, exact)
@@ -288,12 +290,78 @@ def test_no_symbol_outside_itself() -> None:
         assert h.outside_symbols(conv.generate("float32", ATTRS[3], True, target), target) == set()
 
 
-@targets
-@pytest.mark.parametrize("outputs", (3, 16, 40))
-def test_rows_of_a_padded_image_that_are_computed_as_one(target: Target, outputs: int) -> None:
-    """Widths that leave much of a vector empty at the ends of rows; several rows in a vector; any distance between the rows of the result."""
-    for width, pad in itertools.product((1, 5, 7, 17, 19, 34, 50, 68), ((1, 1, 1, 1), (2, 0, 0, 3))):
-        x, w, bias = (np.random.default_rng(width).standard_normal(s).astype(np.float32) for s in ((2, 4, 9, width), (outputs, 4, 3, 3), (outputs,)))
-        for pattern in ("plain", "slice"):
-            if width + pad[2] + pad[3] >= 3:
-                check(target, x, w, bias, ConvAttrs(padding=pad), pattern)
+# -- Winograd's way, whether it pays or not
+
+@pytest.fixture(params=["host", "avx2"])
+def winograd(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Target:
+    monkeypatch.setattr(conv.winograd, "pays", lambda f, *sizes: f.cmp("slt", 0, 1))
+    return h.TARGETS[request.param == "avx2"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_winograd_of_any_size_and_layout(winograd: Target, dtype: str) -> None:
+    rng = np.random.default_rng(20)
+    sizes = [(1, 1), (2, 3), (3, 7), (5, 34), (13, 68), (40, 41), (9, 300), (70, 20)]
+    for k, size in enumerate(sizes if dtype == "float32" else sizes[1::3]):
+        for outputs, channels in ((1, 1), (16, 5), (33, 3), (40, 35))[k % 2::2]:
+            for pad in ((1, 1, 1, 1), (2, 0, 0, 3), (0, 3, 2, 0)):
+                if size[0] + sum(pad[:2]) >= 3 and size[1] + sum(pad[2:]) >= 3:
+                    pattern = str(rng.choice(("plain", "slice")))
+                    x, w = h.layout(rng, (2, channels, *size), dtype, pattern), h.values(rng, (outputs, channels, 3, 3), dtype)
+                    check(winograd, x, w, h.values(rng, (outputs,), dtype) if k % 3 else None, ConvAttrs(padding=pad), str(rng.choice(("plain", "slice"))), True)
+
+
+def test_winograd_without_padding_in_parts_and_within_its_operands(winograd: Target) -> None:
+    rng = np.random.default_rng(21)
+    for size, attrs in (((19, 23), ConvAttrs()), ((38, 70), ConvAttrs(padding=(1, 1, 1, 1))), ((7, 300), ConvAttrs(padding=(0, 0, 1, 1))), ((90, 91), ConvAttrs())):
+        x, w, bias = (h.guarded(h.values(rng, s, "float32")) for s in ((2, 35, *size), (70, 35, 3, 3), (70,)))
+        whole = h.guarded(np.full(reference(x, w, bias, attrs).shape, np.nan, np.float32))
+        convolve(winograd, x, w, bias, attrs, whole)
+        np.testing.assert_allclose(whole, reference(x.astype(float), w.astype(float), bias.astype(float), attrs), rtol=1e-3, atol=1e-3)
+        units, part = conv.units(2, 70, 1, *whole.shape[2:]), np.full_like(whole, np.nan)
+        for lo, hi in itertools.pairwise(sorted({0, 1, units, *(int(n) for n in rng.integers(0, units + 1, 6))})):
+            convolve(winograd, x, w, bias, attrs, part, lo, hi)
+        np.testing.assert_array_equal(part, whole)
+
+
+def test_winograd_leaves_what_is_not_finite_to_the_direct_way(winograd: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(22)
+    attrs = ConvAttrs(padding=(1, 1, 1, 1))
+    x, w = h.values(rng, (2, 20, 30, 33), "float32"), h.values(rng, (40, 20, 3, 3), "float32")
+    w[3], w[:, 0], w[:, 4] = 0, abs(w[:, 0]), abs(w[:, 4])
+    x[0, 0, 5, 6], x[0, 4, 17, 0], x[1, 0, 29, 32] = np.inf, -np.inf, np.nan
+    x[1, 1, 2:4, 2:6] = 3e38 * np.array([1, -1, 1, -1])     # their differences overflow
+    w[:, 1] = 0
+    found, direct = (np.empty((2, 40, 30, 33), np.float32) for _ in range(2))
+    convolve(winograd, x, w, None, attrs, found)
+    monkeypatch.setattr(conv.winograd, "pays", lambda f, *sizes: f.cmp("slt", 1, 0))
+    convolve(winograd, x, w, None, attrs, direct)
+    assert np.isinf(direct).any() and np.isnan(direct).any() and np.isfinite(direct[1, 5, 1:4, 1:6]).all()
+    for same in (np.isnan, np.isposinf, np.isneginf):
+        np.testing.assert_array_equal(same(found), same(direct))
+    finite = np.isfinite(direct)
+    np.testing.assert_allclose(found[finite], direct[finite], rtol=1e-3, atol=1e-3)
+
+
+def test_winograd_hides_small_numbers_beside_large_ones_no_more_than_the_direct_way(winograd: Target) -> None:
+    """Pixels outside a window do not touch its result, in a transform that overflows neither."""
+    rng = np.random.default_rng(23)
+    x, w = h.values(rng, (1, 20, 24, 37), "float32"), h.values(rng, (33, 20, 3, 3), "float32")
+    x[0, :, 11, 16] = 1e12
+    x[0, 7, 3, 20] = 1e30
+    check(winograd, x, w, None, ConvAttrs(padding=(1, 1, 1, 1)), mixed=True)
+
+
+@pytest.mark.skipif(not h.TARGETS[0].avx512, reason="Winograd's way needs parts of vectors")
+def test_winograd_is_taken_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its sums are others in the last bits; for few channels they are not."""
+    rng = np.random.default_rng(24)
+    for channels, other in ((32, True), (3, False)):
+        x, w = h.values(rng, (1, channels, 40, 40), "float32"), h.values(rng, (32, channels, 3, 3), "float32")
+        results = []
+        for pays in (conv.winograd.pays, lambda f, *sizes: f.cmp("slt", 1, 0)):
+            monkeypatch.setattr(conv.winograd, "pays", pays)
+            results.append(np.empty((1, 32, 40, 40), np.float32))
+            convolve(h.TARGETS[0], x, w, None, ATTRS[1], results[-1])
+            monkeypatch.undo()
+        assert (results[0] != results[1]).any() == other
