@@ -63,7 +63,7 @@ class trace:
             raise RuntimeError("a trace is running already; stop it before the next one begins")
         trace._running = self
         listener.add(self._hear)
-        self._between_compilations(lambda: [self._take(f) for f in live_functions()])
+        self._between_compilations(self._take_all)
 
     def stop(self) -> None:
         """Write the file. Without effect on a trace that does not run."""
@@ -103,6 +103,10 @@ class trace:
         function.site.target = inner
         target._slow = self._timed(function, inner)
         entry.set_entry(target, 0)
+
+    def _take_all(self) -> None:
+        for target in live_functions():
+            self._take(target)
 
     def _give_back(self) -> None:
         for target, inner, slow in self._through:
