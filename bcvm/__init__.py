@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bcvm.bytecode.disassembler import disassemble as disassemble
     from bcvm.bytecode.verifier import verify as verify
     from bcvm.shapes.hint import Tensor as Tensor
+    from bcvm.tools.trace import trace as trace
     from bcvm.vm import cache as cache
     from bcvm.vm.function import jit as jit
     from bcvm.vm.function import load as load
@@ -28,12 +29,12 @@ __version__ = "0.1.0"
 # Loaded at first use, so that `import bcvm` stays light.
 _LAZY = {
     "jit": "bcvm.vm.function", "load": "bcvm.vm.function", "assemble": "bcvm.bytecode.assembler", "disassemble": "bcvm.bytecode.disassembler",
-    "verify": "bcvm.bytecode.verifier", "Tensor": "bcvm.shapes.hint",
+    "verify": "bcvm.bytecode.verifier", "Tensor": "bcvm.shapes.hint", "trace": "bcvm.tools.trace",
 }
 _MODULES = {"ops": "bcvm.ops", "cache": "bcvm.vm.cache", "mindspore": "bcvm.mindspore"}
 
 __all__ = ["BcvmError", "BytecodeError", "CompileError", "Options", "ShapeError", "SymbolicResolutionTimeout", "Tensor", "VerifyError", "assemble",
-           "cache", "clamp", "config", "disassemble", "jit", "load", "ops", "verify"]
+           "cache", "clamp", "config", "disassemble", "jit", "load", "ops", "trace", "verify"]
 
 
 def __getattr__(name: str) -> Any:

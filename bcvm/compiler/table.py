@@ -22,6 +22,7 @@ class Kernel:
         self.key, self.slot, self.uses = key, slot, 0
         self.spliced, self.asked = spliced, False
         self.code: loader.LoadedCode | None = None    # None while LLVM is at it
+        self.last_gone = False  # its last user so far
         self.before: loader.LoadedCode | None = None  # what was replaced: somebody may be inside
 
     @property
@@ -40,6 +41,7 @@ class KernelTable:
         self._lock = threading.RLock()
         self._under_way: deque[tuple[Kernel, KernelSource, llvm.Compilation]] = deque()
         self._errors: dict[Any, CompileError] = {}
+        self._promised: dict[Kernel, None] = {}  # their slots are in the text of a driver that has not acquired them yet
         self.compiled = 0
 
     def slot_for(self, key: Any, make: Callable[[], KernelSource]) -> int:
@@ -62,6 +64,7 @@ class KernelTable:
                     self._fill(found, *kept)
                 elif source is not None:
                     self._under_way.append((found, source, _asked(key, source)))
+            self._promised[found] = None
             return found
 
     def replace(self, kernel: Kernel, make: Callable[[], KernelSource]) -> None:
@@ -129,15 +132,20 @@ class KernelTable:
             kernels = [self._kernels[k] for k in keys]
             for k in kernels:
                 k.uses += 1
+            promised, self._promised = self._promised, {}
+            for k in promised:
+                if k.last_gone and k.uses == 0 and self._kernels.get(k.key) is k:
+                    self._drop(k)
             return kernels
 
     def release(self, kernels: list[Kernel]) -> None:
-        """A user is gone; a kernel without users is freed."""
+        """A user is gone; a kernel without users is freed, once no driver in the making has its slot. Called at any time, by garbage collection too."""
         with self._lock:
             for k in kernels:
                 k.uses -= 1
             for k in dict.fromkeys(kernels):
-                if k.uses == 0:
+                k.last_gone = k.uses == 0
+                if k.last_gone and k not in self._promised:
                     self._drop(k)
 
     def info(self) -> dict[str, int]:

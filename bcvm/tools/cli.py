@@ -134,6 +134,10 @@ def run(args: argparse.Namespace) -> int:
     sys.argv = [args.script, *args.args]
     startup.wait(startup.wanted() or "" if os.environ.get(startup.VARIABLE, "1") not in startup.OFF else None)
     code = 0
+    if args.trace is not None:
+        import bcvm
+        tracing = bcvm.trace(args.trace)
+        tracing.start()
     try:
         _execute(script, "__main__")
     except SystemExit as e:
@@ -146,6 +150,12 @@ def run(args: argparse.Namespace) -> int:
     except Exception as e:
         print(_traceback(e), file=sys.stderr)
         code = 1
+    if args.trace is not None:
+        try:
+            tracing.stop()
+        except OSError as e:
+            raise Refused(f"{args.trace}: {e.strerror}") from None
+        print(f"trace: {tracing.file}", file=sys.stderr)
     functions = live_functions()
     if args.dump:
         for f in functions:
@@ -225,6 +235,7 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("--dump", action="store_true", help="print the disassembly of every jitted function")
     sub.add_argument("--log", choices=LOG_LEVELS, help="level of the [BCVM] lines (as BCVM_LOG_LEVEL)")
     sub.add_argument("--tier", choices=TIERS, help="how calls run (as BCVM_TIER)")
+    sub.add_argument("--trace", metavar="file", help="write a trace for chrome://tracing or ui.perfetto.dev; a folder of ms.profiler: beside its own")
     sub.add_argument("--quiet", action="store_true", help="no report")
     sub.add_argument("script", help="a Python file; options of bcvm come before it")
     sub.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")

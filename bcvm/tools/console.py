@@ -16,6 +16,8 @@ _STEP = {"Parse": 1, "Shape": 2, "IR": 3, "Fusion": 4, "Mapping": 5, "CodeGen": 
 
 def hear(event: str, fields: dict[str, Any]) -> None:
     """What the virtual machine tells; a function's own `log_level` holds for what concerns it."""
+    if event not in ("compiled", "failed"):
+        return
     own = fields["function"].options.get("log_level")
     with config(log_level=own) if own is not None else nullcontext():
         _hear(event, fields)

@@ -125,7 +125,10 @@ class Function:
         try:
             return interpreter.run(self.bound, self.receiver + args, kwargs, self.continuations.hooks())
         finally:
-            self.seconds["interpreted"] += time.perf_counter() - start
+            seconds = time.perf_counter() - start
+            self.seconds["interpreted"] += seconds
+            if listener.listening():
+                listener.send("interpret", function=self, ms=seconds * 1e3)
 
     # -- leaving native code
     def resume_for(self, site: Site, key: Any) -> Callable[..., Any]:

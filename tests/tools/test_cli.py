@@ -139,3 +139,9 @@ def test_explain_takes_the_calls_arguments(folder):
     assert done.returncode == 0 and done.stdout.strip(), done.stderr
     bad = bcvm("explain", "script.py:plain", "--args", "np.ones(", cwd=folder)
     assert bad.returncode == 1 and "SyntaxError" in bad.stderr and "Traceback" not in bad.stderr
+
+
+def test_run_writes_a_trace(folder):
+    done = bcvm("run", "--trace", "t.json", "--quiet", "script.py", cwd=folder)
+    assert done.returncode == 0 and "trace: t.json" in done.stderr
+    assert '"name": "interpret double"' in (folder / "t.json").read_text()
