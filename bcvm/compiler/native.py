@@ -82,7 +82,9 @@ def build(graph: Graph, count: int, names: Sequence[str], successor: int, resume
     start = time.perf_counter()
     entry_stub = stub.prepare(graph, stub.Call(count - len(names), tuple(names)), compiled.return_trees or [Const(None)],
                               driver="@driver", resume=leave, out_words=compiled.out_words, hold=bool(compiled.kernels) or any(b.loop for b in graph.blocks))
-    code = loader.load(llvm.compile_ir(compiled.module(entry_stub.ir), opt=0))  # straight-line glue: six times quicker to compile, 2% slower to run
+    text = compiled.module(entry_stub.ir)
+    compiled.driver_ir = entry_stub.ir = ""  # megabytes in a large model
+    code = loader.load(llvm.compile_ir(text, opt=0))  # straight-line glue: six times quicker to compile, 2% slower to run
     entry_stub.load(code)
     entry_stub.set_successor(successor)
     ms["CodeGen"] = (time.perf_counter() - start) * 1e3
