@@ -11,6 +11,7 @@ from bcvm.compiler.driver.values import Driver, TensorRep, rep_words
 from bcvm.specialise.ssa import State, Value
 from bcvm.specialise.types import Scalar
 
+MANY = 1000         # tensors in the states of all exits from which a function writes their words: shorter text, but a function costs LLVM its own time
 OUT_OF_MEMORY = -1  # the driver's result when memory ran out: nothing in `out`, the caller raises MemoryError
 
 
@@ -50,6 +51,7 @@ def _block(d: Driver, number: int, state: State | None) -> str:
 def write_pending(d: Driver) -> None:
     """Emit the exit blocks asked for so far. The values they name dominate every place that leaves through them."""
     e = d.e
+    many = sum(isinstance(d.reps.get(v), TensorRep) for _, _, state, _ in d.pending if state is not None for v in state.values()) > MANY
     for label, number, state, held in d.pending:
         e.push()
         e.start(label)
@@ -57,7 +59,7 @@ def write_pending(d: Driver) -> None:
             _release(d, held)
             e.do(f"ret i32 {OUT_OF_MEMORY}")
         else:
-            _write(d, e, state, held)
+            _write(d, e, state, held, many)
             e.do(f"ret i32 {number + 1}")
         e.pop()
     d.pending.clear()
@@ -68,17 +70,20 @@ def _release(d: Driver, held: tuple[Value, ...]) -> None:
         d.e.call("release", "%ctx", d.tensor(v).base)
 
 
-def _write(d: Driver, e: Emitter, state: State, held: tuple[Value, ...]) -> None:
+def _write(d: Driver, e: Emitter, state: State, held: tuple[Value, ...], by_call: bool) -> None:
+    """by_call: the words of a tensor by a function."""
     at = 0
     values = state.values()
     for v in values:
         rep = d.reps.get(v)
         if isinstance(rep, TensorRep):
-            e.store(rep.data, "%out", at, "ptr")
-            e.store(rep.object, "%out", at + 1, "ptr")
-            e.store(rep.base, "%out", at + 2)
-            for i, word in enumerate(rep.sizes + rep.strides):
-                e.store(word, "%out", at + 3 + i)
+            numbers = (rep.base, *rep.sizes, *rep.strides)
+            if by_call:
+                e.do(f"call void {_tensor_writer(e, len(rep.sizes))}(ptr {e.word('%out', at)}, ptr {rep.data}, ptr {rep.object}"
+                     + "".join(f", i64 {n}" for n in numbers) + ")")
+            else:
+                for i, word in enumerate((rep.data, rep.object, *numbers)):
+                    e.store(word, "%out", at + i, "ptr" if i < 2 else "i64")
         elif isinstance(v.type, Scalar):
             store_word(e, v.type.kind, d.scalar(v), at)
         else:
@@ -94,6 +99,15 @@ def _write(d: Driver, e: Emitter, state: State, held: tuple[Value, ...]) -> None
         e.do(f"store i64 {e.op(f'and i64 {base}, -2')}, ptr {place}")
         count = e.add(count, odd)
     e.store(count, "%out", at)
+
+
+def _tensor_writer(e: Emitter, rank: int) -> str:
+    """A function that writes the words of one tensor: hundreds of exits, each with tens of tensors, would else be most of a driver's text."""
+    name, words = f"@tensor.{rank}", [f"%w{i}" for i in range(1 + 2 * rank)]
+    lines = [f"define internal void {name}(ptr %out, ptr %data, ptr %object{''.join(f', i64 {w}' for w in words)}) nounwind {{"]
+    for at, value in enumerate(("ptr %data", "ptr %object", *(f"i64 {w}" for w in words))):
+        lines += [f"  %at{at} = getelementptr i64, ptr %out, i64 {at}", f"  store {value}, ptr %at{at}"]
+    return e.declare(name, "\n".join([*lines, "  ret void", "}"]))
 
 
 def store_word(e: Emitter, kind: str, operand: str, at: int) -> None:
