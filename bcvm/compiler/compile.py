@@ -30,7 +30,7 @@ class KernelTable(Protocol):
 
 @dataclass(eq=False)
 class CompiledGraph:
-    """driver_ir: the function @driver alone; declarations: the intrinsics it needs. exits: k -> (state, reason); the driver returns k + 1
+    """driver_ir: the function @driver alone; declarations: the intrinsics and small functions it needs. exits: k -> (state, reason); the driver returns k + 1
     there, and -1 when memory ran out. return_trees: what the graph may return, see abi.return_code. out_words: the words that `out` must have."""
 
     graph: Graph

@@ -83,6 +83,7 @@ def build(graph: Graph, count: int, names: Sequence[str], successor: int, resume
     entry_stub = stub.prepare(graph, stub.Call(count - len(names), tuple(names)), compiled.return_trees or [Const(None)],
                               driver="@driver", resume=leave, out_words=compiled.out_words, hold=bool(compiled.kernels) or any(b.loop for b in graph.blocks))
     compilation = llvm.Compilation(compiled.module(entry_stub.ir), opt=0)  # straight-line glue: six times quicker to compile, 2% slower to run
+    compiled.driver_ir = entry_stub.ir = ""  # megabytes in a large model
     held = kernels.acquire([k.key for k in compiled.kernels])
     try:
         code = loader.load(compilation.result())

@@ -88,9 +88,10 @@ def _exactly(fd: int, count: int) -> bytes | None:
 
 
 def write(fd: int, message: bytes) -> None:
-    data = memoryview(len(message).to_bytes(8, "little") + message)
-    while data:
-        data = data[os.write(fd, data):]
+    for part in (len(message).to_bytes(8, "little"), message):  # apart: a message may have many megabytes
+        data = memoryview(part)
+        while data:
+            data = data[os.write(fd, data):]
 
 
 def _answer(compiler: Compiler, request: list[Any], path: str, name: str) -> bytes:

@@ -395,6 +395,7 @@ def _pad(b: Any, x: Any, padding: Any, mode: Any = "constant", value: Any = None
     flat = sizes(b, sequence(b, padding))
     for d in flat:
         b.require("le", Dim.const(0), d, "pad: a negative padding")
+    flat = [maximum(d, 0) for d in flat]  # what the check leaves of its interval
     pairs = [(flat[i], flat[i + 1]) for i in range(0, len(flat), 2)][::-1]
     zero = Dim.const(0)
     return b.op("pad", x, pads=tuple([(zero, zero)] * (b.rank(x) - len(pairs)) + pairs), value=0 if none(b, value) else const(b, value))

@@ -395,3 +395,22 @@ def test_steps_are_reported() -> None:
     seen: list[tuple[str, int]] = []
     compile_graph(b.graph, TABLE, host(), lambda name, took, fused: seen.append((name, fused)))
     assert seen == [("IR", 0), ("Fusion", 2), ("Mapping", 0)]
+
+
+@pytest.mark.parametrize("many", [0, 1000])
+def test_exits_write_the_same_words_by_a_function_and_in_place(many, monkeypatch) -> None:
+    import bcvm
+    from bcvm.compiler.driver import states
+    monkeypatch.setattr(states, "MANY", many)
+
+    def f(x, y, n):
+        z = x * 2.0
+        total = (z + y[0]).sum(-1)
+        return total, z[:n], np.linalg.norm(z), y * float(len(str(n)))  # what is called is no op: the rest is interpreted, from the tensors of the moment
+
+    fast = bcvm.jit(f, tier="full", background=False)
+    for rows in (2, 5):
+        x, y = np.arange(rows * 3, dtype=np.float32).reshape(rows, 3), np.ones((2, 4, rows, 3), np.float32)[:, ::2][:, 0]
+        for got, want in zip(fast(x, y, 1), f(x, y, 1), strict=True):
+            np.testing.assert_allclose(got, want)
+    assert fast.stats()["left"] == 2, fast.stats()

@@ -272,6 +272,37 @@ def test_same_padding_follows_the_sizes_of_the_moment(size, stride):
     whole(net, (tensor(2, 2, size, size + 3),), (tensor(1, 2, size + 1, size),), (tensor(1, 2, size + 2, size + 7),))
 
 
+class Patches(nn.Cell):
+    """Pads to whole patches, whose size is a number of the cell."""
+
+    def __init__(self, sizes):
+        super().__init__()
+        self.sizes = sizes
+
+    def construct(self, x):
+        h, w = x.shape
+        return ops.pad(x, (0, (self.sizes[1] - w % self.sizes[1]) % self.sizes[1], 0, (self.sizes[0] - h % self.sizes[0]) % self.sizes[0]))
+
+
+def test_padding_may_be_a_remainder_by_a_number_that_is_known_at_run_time_only():
+    fast = whole(Patches((4, 3)), (tensor(5, 7),), (tensor(8, 6),), (tensor(1, 1),))
+    assert not fast.stats()["exits"]
+
+
+class Cut(nn.Cell):
+    def construct(self, x, n):
+        return ops.pad(x, (0, n))
+
+
+def test_a_padding_that_is_negative_after_all_is_left_to_pynative():
+    fast, x = bcvm.jit(Cut(), tier="full", background=False), tensor(2, 5)
+    for n in (3, 0):
+        np.testing.assert_array_equal(fast(x, n).asnumpy(), Cut()(x, n).asnumpy())
+    assert fast.stats()["native"] == 2
+    assert fast(x, -2).shape == (2, 3)  # its values, in MindSpore 2.10, are not always those of x
+    assert fast.stats()["left"] == 1 and fast.stats()["compiles"] == 1
+
+
 def test_several_layers_of_numbers_that_are_constants_make_one_graph():
     net = nn.SequentialCell(*(nn.GroupNorm(2, 4) for _ in range(6)))
     whole(net, (tensor(2, 4, 3, 3),), (tensor(1, 4, 5, 2),))

@@ -215,5 +215,8 @@ class Emitter:
         return self.op(text)
 
     def function(self, header: str) -> str:
-        """The finished text."""
-        return "\n".join([header + " {", "entry:", *self.entry, *map(str, self.lines), *map(str, self.tail), "}", ""])
+        """The finished text; its lines are gone."""
+        lines = [header + " {", "entry:", *self.entry, *map(str, self.lines), *map(str, self.tail), "}", ""]
+        self.lines.clear()
+        self.tail.clear()
+        return "\n".join(lines)

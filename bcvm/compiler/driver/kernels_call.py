@@ -28,7 +28,8 @@ class KernelRequest:
 def request(d: Driver, spec: RegionSpec) -> int:
     """The slot of a region's kernel."""
     from bcvm.compiler.kernels.region import generate
-    return request_kernel(d, spec, lambda: generate(spec, d.target))
+    target = d.target  # alone: a kernel may be made later, and must not keep the driver's text until then
+    return request_kernel(d, spec, lambda: generate(spec, target))
 
 
 def request_kernel(d: Driver, spec: Any, make: Any) -> int:

@@ -14,6 +14,7 @@ from bcvm.specialise.ssa import State, Value
 from bcvm.specialise.types import Scalar
 
 Groups = tuple[tuple[Value, ...], ...]  # values of levels, outermost first
+MANY = 1000         # tensors that all exits write from which a function writes their words: shorter text, but a function costs LLVM its own time
 OUT_OF_MEMORY = -1  # the driver's result when memory ran out: nothing in `out`, the caller raises MemoryError
 
 
@@ -54,6 +55,8 @@ def write_pending(d: Driver) -> None:
     """Emit the exit blocks asked for so far. The values they name dominate every place that leaves through them."""
     e = d.e
     outer: dict[Groups, str] = {}
+    inner = (v for _, _, state, _ in d.pending if state is not None for v in state.by_level()[-1])
+    by_call = sum(isinstance(d.reps.get(v), TensorRep) for v in inner) > MANY
     for label, number, state, held in d.pending:
         e.push()
         e.start(label)
@@ -63,7 +66,7 @@ def write_pending(d: Driver) -> None:
         else:
             *outside, inside = state.by_level()
             rest = tuple(filter(None, outside))
-            _write(d, inside, rest, held)
+            _write(d, inside, rest, held, by_call)
             if not rest:
                 e.do(f"ret i32 {number + 1}")
             else:
@@ -73,14 +76,14 @@ def write_pending(d: Driver) -> None:
     d.pending.clear()
     if outer:
         e.entry.append("  %leaving = alloca i32")
-    _write_outer(d, outer)
+    _write_outer(d, outer, by_call)
 
 
 def _outer_label(outer: dict[Groups, str], groups: Groups) -> str:
     return outer.setdefault(groups, f"outer.{len(outer)}")
 
 
-def _write_outer(d: Driver, outer: dict[Groups, str]) -> None:
+def _write_outer(d: Driver, outer: dict[Groups, str], by_call: bool) -> None:
     """Callers' levels are written by blocks that all exits of what they call share."""
     e = d.e
     todo = list(outer)
@@ -88,7 +91,7 @@ def _write_outer(d: Driver, outer: dict[Groups, str]) -> None:
         e.push()
         e.start(outer[groups])
         *rest, inside = groups
-        _write_values(d, inside, _words(rest))
+        _write_values(d, inside, _words(rest), by_call)
         if not rest:
             e.do(f"ret i32 {e.op('load i32, ptr %leaving')}")
         else:
@@ -108,10 +111,10 @@ def _release(d: Driver, held: tuple[Value, ...]) -> None:
         d.e.call("release", "%ctx", d.tensor(v).base)
 
 
-def _write(d: Driver, inside: tuple[Value, ...], outside: Groups, held: tuple[Value, ...]) -> None:
+def _write(d: Driver, inside: tuple[Value, ...], outside: Groups, held: tuple[Value, ...], by_call: bool) -> None:
     """What an exit has for itself: the innermost level, which comes behind the others, and what passes to the caller."""
     e = d.e
-    at = _write_values(d, inside, _words(outside))
+    at = _write_values(d, inside, _words(outside), by_call)
     d.out_words = max(d.out_words, at + 1 + len(held))
     count = "0"
     for v in held:
@@ -123,17 +126,19 @@ def _write(d: Driver, inside: tuple[Value, ...], outside: Groups, held: tuple[Va
     e.store(count, "%out", at)
 
 
-def _write_values(d: Driver, values: tuple[Value, ...], at: int) -> int:
-    """Store values in `out` from this word on. The word behind them."""
+def _write_values(d: Driver, values: tuple[Value, ...], at: int, by_call: bool) -> int:
+    """Store values in `out` from this word on; by_call: the words of a tensor by a function. The word behind them."""
     e = d.e
     for v in values:
         rep = d.reps.get(v)
         if isinstance(rep, TensorRep):
-            e.store(rep.data, "%out", at, "ptr")
-            e.store(rep.object, "%out", at + 1, "ptr")
-            e.store(rep.base, "%out", at + 2)
-            for i, word in enumerate(rep.sizes + rep.strides):
-                e.store(word, "%out", at + 3 + i)
+            numbers = (rep.base, *rep.sizes, *rep.strides)
+            if by_call:
+                e.do(f"call void {_tensor_writer(e, len(rep.sizes))}(ptr {e.word('%out', at)}, ptr {rep.data}, ptr {rep.object}"
+                     + "".join(f", i64 {n}" for n in numbers) + ")")
+            else:
+                for i, word in enumerate((rep.data, rep.object, *numbers)):
+                    e.store(word, "%out", at + i, "ptr" if i < 2 else "i64")
         elif isinstance(v.type, Scalar):
             store_word(e, v.type.kind, d.scalar(v), at)
         else:
@@ -141,6 +146,15 @@ def _write_values(d: Driver, values: tuple[Value, ...], at: int) -> int:
             e.store(rep, "%out", at, "ptr")
         at += rep_words(v)
     return at
+
+
+def _tensor_writer(e: Emitter, rank: int) -> str:
+    """A function that writes the words of one tensor: hundreds of exits, each with tens of tensors, would else be most of a driver's text."""
+    name, words = f"@tensor.{rank}", [f"%w{i}" for i in range(1 + 2 * rank)]
+    lines = [f"define internal void {name}(ptr %out, ptr %data, ptr %object{''.join(f', i64 {w}' for w in words)}) nounwind {{"]
+    for at, value in enumerate(("ptr %data", "ptr %object", *(f"i64 {w}" for w in words))):
+        lines += [f"  %at{at} = getelementptr i64, ptr %out, i64 {at}", f"  store {value}, ptr %at{at}"]
+    return e.declare(name, "\n".join([*lines, "  ret void", "}"]))
 
 
 def store_word(e: Emitter, kind: str, operand: str, at: int) -> None:
