@@ -109,6 +109,7 @@ def test_pinned_kernels_are_spliced_when_there_are_stencils(there, monkeypatch):
 
 def test_a_spliced_kernel_stays_where_llvm_cannot_make_one(there, monkeypatch):
     from bcvm.errors import CompileError
+    monkeypatch.setenv("BCVM_KERNEL_CACHE", "off")
     key, make = key_of(7.25)
     jobs: list = []
     first = SplicedTable(jobs.append)
