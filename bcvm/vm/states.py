@@ -11,9 +11,7 @@ from bcvm.vm.frame import UNSET, Frame
 
 def frames_of(state: State, values: list[Any]) -> list[Frame]:
     """The activations of a state, outermost first. `values`: one object per State.values(), in order."""
-    objects: dict[Value, Any] = {}
-    for value, obj in zip(state.values(), values):
-        objects.setdefault(value, obj)
+    objects: dict[Value, Any] = dict(zip(state.values(), values))
     made: dict[Aggregate, Any] = {}
 
     def build(tree: Tree) -> Any:

@@ -80,25 +80,24 @@ def write_pending(d: Driver) -> None:
 
 
 def _outer_label(outer: dict[Groups, str], groups: Groups) -> str:
-    return outer.setdefault(groups, f"outer.{len(outer)}")
+    """The block that writes these levels; it goes on to one for all but the innermost of them."""
+    for n in range(1, len(groups) + 1):
+        outer.setdefault(groups[:n], f"outer.{len(outer)}")
+    return outer[groups]
 
 
 def _write_outer(d: Driver, outer: dict[Groups, str], by_call: bool) -> None:
     """Callers' levels are written by blocks that all exits of what they call share."""
     e = d.e
-    todo = list(outer)
-    for groups in todo:
+    for groups, label in outer.items():
         e.push()
-        e.start(outer[groups])
+        e.start(label)
         *rest, inside = groups
         _write_values(d, inside, _words(rest), by_call)
-        if not rest:
-            e.do(f"ret i32 {e.op('load i32, ptr %leaving')}")
+        if rest:
+            e.jump(outer[tuple(rest)])
         else:
-            known = len(outer)
-            e.jump(_outer_label(outer, tuple(rest)))
-            if len(outer) > known:
-                todo.append(tuple(rest))
+            e.do(f"ret i32 {e.op('load i32, ptr %leaving')}")
         e.pop()
 
 
