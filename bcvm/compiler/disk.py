@@ -31,7 +31,7 @@ def read_kernel(key: Any) -> tuple[str, bytes] | None:
     kept = store.read(_depends_on_key(key)) if store.keeps() and generators() else None
     if kept is None:
         return None
-    name, code = marshal.loads(kept)  # see worker.Compiler.keep
+    name, code = marshal.loads(kept)  # see llvm.Compilation
     return name, code
 
 

@@ -371,16 +371,11 @@ class CompileProcess:
         child = self._child
         leaves = any(a.keep[0] for a in tuple(self._asked))
         if child is not None:
-            if leaves:
-                child.leave()
-            else:
-                child.kill()
+            (child.leave if leaves else child.kill)()
         if self._lock.acquire(timeout=2):
             with suppress(OSError):
-                if self._child is not None and not leaves:
-                    self._child.end()
-                elif self._child is not None:
-                    self._child.forget()
+                if self._child is not None:
+                    (self._child.forget if leaves else self._child.end)()
             self._child = None
             self._lock.release()
 
