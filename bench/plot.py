@@ -74,7 +74,6 @@ def draw(found: dict[str, dict[str, float]], path: Path, own: list[str]) -> None
         for side in ("top", "right", "left"):
             axes.spines[side].set_visible(False)
     axes.set_xscale("log")
-    axes.set_xlim(LEFT, max(30.0, *(v * 1.3 for times in found.values() for v in times.values())))
     ticks = [0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100]
     axes.set_xticks(ticks, [f"{t:g}" for t in ticks])
     axes.minorticks_off()
