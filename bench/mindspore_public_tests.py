@@ -97,7 +97,9 @@ def switch_jit_off() -> None:
 
 
 def bcvm_in_place_of_jit() -> None:
-    """Every function under ms.jit, however MindSpore would capture it, and every cell under GRAPH_MODE go to bcvm, from the first call."""
+    """Every function under ms.jit, however MindSpore would capture it, and every cell under GRAPH_MODE go to bcvm, from the first call.
+
+    Users have no switch for that: bcvm leaves GRAPH_MODE to MindSpore, and looks at a cell a few times first. So methods are replaced, in this process alone."""
     import mindspore
 
     import bcvm

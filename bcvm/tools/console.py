@@ -16,8 +16,6 @@ _STEP = {"Parse": 1, "Shape": 2, "IR": 3, "Fusion": 4, "Mapping": 5, "CodeGen": 
 
 def hear(event: str, fields: dict[str, Any]) -> None:
     """What the virtual machine tells; a function's own `log_level` holds for what concerns it."""
-    if event not in ("compiled", "failed"):
-        return
     own = fields["function"].options.get("log_level")
     with config(log_level=own) if own is not None else nullcontext():
         _hear(event, fields)
@@ -49,4 +47,4 @@ def hint_of(t: Tensor) -> str:
     return "[" + ",".join(str(d.value) if d.value is not None else "*" for d in t.dims) + "]"
 
 
-listener.add(hear)
+listener.add(hear, "compiled", "failed")

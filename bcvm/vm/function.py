@@ -127,7 +127,7 @@ class Function:
         finally:
             seconds = time.perf_counter() - start
             self.seconds["interpreted"] += seconds
-            if listener.listening():
+            if listener.listening("interpret"):
                 listener.send("interpret", function=self, ms=seconds * 1e3)
 
     # -- leaving native code
@@ -138,7 +138,7 @@ class Function:
             mode = self.settings().exits
             if mode != "none":  # the next call leaves elsewhere
                 LEAVE_AT[0] = (LEAVE_AT[0] + 1) % SAFE_POINTS if mode == "all" else self.random.randrange(SAFE_POINTS)
-            if listener.listening():
+            if listener.listening("exit"):
                 listener.send("exit", function=self, reason=reason, where=state.levels[-1].pc)
             frames = frames_of(state, values)
             always = reason.startswith(("unsupported", "call_py"))
@@ -158,10 +158,10 @@ class Function:
     # -- what the sites report
     def compiled(self, site: Site, made: Specialisation) -> None:
         self.compiles += 1
-        if listener.listening():
+        if listener.listening("fuse"):
             for region in made.code.compiled.regions:
                 listener.send("fuse", function=self, region=region)
-            listener.send("compiled", function=self, site=site, specialisation=made)
+        listener.send("compiled", function=self, site=site, specialisation=made)
 
     def fell_back(self, reason: str) -> None:
         listener.send("fallback", function=self, reason=reason)
