@@ -231,8 +231,9 @@ def test_if_one_of_several_processes_ends_so_do_the_others_and_all_requests_are_
     asked = with_copies(own)
     pids = [own.pid or 0, *copies(own.pid)]
     os.kill(pids[0] if which == "first" else pids[-1], signal.SIGKILL)
-    assert [value(own.result(a)) for a in asked] == list(range(5)) and own.started == 2
+    assert [value(own.result(a)) for a in asked] == list(range(5)) and own.started <= 2  # the answers may have been there
     assert all(gone(pid) for pid in pids)
+    assert emit(own, 7) == 7 and own.started == 2
 
 
 def test_a_fatal_error_of_llvm_fails_that_one_of_several_requests(own: CompileProcess) -> None:
