@@ -223,9 +223,9 @@ class _Partition:
             self._bind(r, place)
 
     def _bind(self, value: Value, place: int) -> None:
-        atoms = value.dim.atoms() if value.dim is not None else set()
+        atoms = value.dim.atoms() if value.dim is not None else ()
         if len(atoms) == 1:
-            self.atoms.setdefault(atoms.pop(), place)
+            self.atoms.setdefault(next(iter(atoms)), place)
 
     def _dim_place(self, node: Node) -> list[int]:
         """Where the run-time ints are defined that the dims of a node stand for."""

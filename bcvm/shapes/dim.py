@@ -59,26 +59,39 @@ Monomial = tuple[tuple[Atom, int], ...]  # (atom, power >= 1), sorted by atom or
 
 
 class Dim:
-    """A symbolic size; see the module. Arithmetic takes dims and ints and folds what it can."""
+    """A symbolic size; see the module. Arithmetic takes dims and ints and folds what it can. `value`: the integer if constant, else None."""
 
-    __slots__ = ("terms", "__weakref__")
+    __slots__ = ("terms", "value", "_interval", "_atoms", "__weakref__")
     _interned: "weakref.WeakValueDictionary[Any, Dim]" = weakref.WeakValueDictionary()
 
     terms: tuple[tuple[Monomial, int], ...]  # sorted; coefficient never 0
+    value: int | None
+    _interval: tuple[int, int] | None
+    _atoms: frozenset[Atom] | None
 
     @classmethod
     def _make(cls, terms: dict[Monomial, int]) -> "Dim":
-        key = tuple(sorted(((m, c) for m, c in terms.items() if c), key=_term_order))
-        dim = cls._interned.get(key)
+        if len(terms) == 1:
+            (term,) = terms.items()
+            return cls._of_terms((term,) if term[1] else ())
+        return cls._of_terms(tuple(sorted(((m, c) for m, c in terms.items() if c), key=_term_order)))
+
+    @classmethod
+    def _of_terms(cls, terms: tuple[tuple[Monomial, int], ...]) -> "Dim":
+        """The dim of terms that are in order."""
+        dim = cls._interned.get(terms)
         if dim is None:
             dim = object.__new__(cls)
-            dim.terms = key
-            cls._interned[key] = dim
+            dim.terms = terms
+            dim.value = 0 if not terms else terms[0][1] if terms[0][0] == () else None
+            dim._interval = dim._atoms = None
+            cls._interned[terms] = dim
         return dim
 
     @classmethod
     def const(cls, value: int) -> "Dim":
-        return cls._make({(): int(value)})
+        value = int(value)
+        return cls._of_terms((((), value),) if value else ())
 
     @classmethod
     def symbol(cls, name: str, lo: int = 0, hi: int = INF) -> "Dim":
@@ -93,21 +106,21 @@ class Dim:
     # -- queries
     @property
     def is_const(self) -> bool:
-        return not self.terms or (len(self.terms) == 1 and self.terms[0][0] == ())
+        return self.value is not None
 
-    @property
-    def value(self) -> int | None:
-        """The integer if constant, else None."""
-        if not self.terms:
-            return 0
-        return self.terms[0][1] if self.is_const else None
-
-    def atoms(self) -> set[Atom]:
+    def atoms(self) -> frozenset[Atom]:
         """The atoms of the polynomial itself (not those inside floordiv, mod, ... arguments)."""
-        return {atom for monomial, _ in self.terms for atom, _ in monomial}
+        if self._atoms is None:
+            self._atoms = frozenset(atom for monomial, _ in self.terms for atom, _ in monomial)
+        return self._atoms
 
     def interval(self) -> tuple[int, int]:
         """Bounds from the atoms' intervals; not tight."""
+        if self._interval is None:
+            self._interval = self._bounds()
+        return self._interval
+
+    def _bounds(self) -> tuple[int, int]:
         lo = hi = 0
         for monomial, c in self.terms:
             a = b = c
@@ -124,15 +137,18 @@ class Dim:
 
     # -- arithmetic
     def __add__(self, other: DimLike) -> "Dim":
+        other = dim(other)
+        if not self.terms:
+            return other
         terms = dict(self.terms)
-        for m, c in dim(other).terms:
+        for m, c in other.terms:
             terms[m] = terms.get(m, 0) + c
         return Dim._make(terms)
 
     __radd__ = __add__
 
     def __neg__(self) -> "Dim":
-        return Dim._make({m: -c for m, c in self.terms})
+        return Dim._of_terms(tuple((m, -c) for m, c in self.terms))
 
     def __sub__(self, other: DimLike) -> "Dim":
         return self + -dim(other)
@@ -141,9 +157,15 @@ class Dim:
         return dim(other) - self
 
     def __mul__(self, other: DimLike) -> "Dim":
+        other = dim(other)
+        if self.value is not None:
+            self, other = other, self
+        if other.value is not None:
+            k = other.value
+            return self if k == 1 else Dim._of_terms(tuple((m, c * k) for m, c in self.terms) if k else ())
         terms: dict[Monomial, int] = {}
         for m1, c1 in self.terms:
-            for m2, c2 in dim(other).terms:
+            for m2, c2 in other.terms:
                 powers = dict(m1)
                 for atom, p in m2:
                     powers[atom] = powers.get(atom, 0) + p
