@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from bcvm.ops.definition import ScalarExpr
+from bcvm.ops.definition import Reduction, ScalarExpr
+from bcvm.shapes.dim import Dim
 from bcvm.specialise.ssa import Block, Branch, Exit, Graph, Jump, Node, Return, State, Terminator, Value, leaves
 from bcvm.specialise.types import Scalar, Tensor
 from bcvm.turns import checkpoint
@@ -29,7 +30,7 @@ def end_values(end: Terminator | None) -> list[Value]:
     if isinstance(end, Return):
         return list(leaves(end.tree))
     if isinstance(end, Exit):
-        return end.state.values()
+        return list(end.state.values())
     out = [end.condition] if isinstance(end, Branch) else []
     return out + [a for j in jumps(end) for a in j.args]
 
@@ -39,7 +40,7 @@ COPIES = frozenset({"concat", "pad", "full", "arange", "sum_to"})  # library for
 
 def entry_values(block: Block) -> list[Value]:
     """The values of the state at which a loop header may leave."""
-    return block.state.values() if block.loop and block.state is not None else []
+    return list(block.state.values()) if block.loop and block.state is not None else []
 
 
 def can_exit(node: Node) -> bool:
@@ -53,7 +54,6 @@ def can_exit(node: Node) -> bool:
 
 def is_region_op(node: Node) -> bool:
     """An op that becomes a step of a region (see regions)."""
-    from bcvm.ops.definition import Reduction
     return node.op == "op" and isinstance(node.attrs["op"].form, (ScalarExpr, Reduction))
 
 
@@ -115,8 +115,6 @@ def runs(axes: tuple[int, ...]) -> list[tuple[int, int]]:
 
 def _split_reductions(graph: Graph) -> None:
     """A reduction over axes that are not neighbours becomes one reduction per run of neighbours, the last run first."""
-    from bcvm.ops.definition import Reduction
-    from bcvm.shapes.dim import Dim
     for block in graph.blocks:
         out: list[Node] = []
         for node in block.nodes:
@@ -162,8 +160,9 @@ def _merge_equal(graph: Graph) -> None:
         for node in block.nodes:
             if node.op in ("view", "store"):
                 shown.update(node.operands)
-            if node.state is not None:
-                shown.update(node.state.values())
+    for state in {node.state for block in graph.blocks for node in block.nodes}:
+        if state is not None:
+            shown.update(state.values())
     replaced: dict[Value, Value] = {}
     for block in graph.blocks:
         seen: dict[Any, Node] = {}
@@ -237,11 +236,13 @@ def drop_dead(graph: Graph) -> None:
     needed: set[Value] = set()
     work: list[Value] = [v for e in _all_ends(graph) for v in end_values(e)]
     live: set[int] = set()
+    left_at: set[State] = set()
 
     def keep(node: Node) -> None:
         live.add(id(node))
         work.extend(node.operands)
-        if can_exit(node) and node.state is not None:
+        if node.state is not None and node.state not in left_at and can_exit(node):
+            left_at.add(node.state)
             work.extend(node.state.values())
 
     for block in graph.blocks:

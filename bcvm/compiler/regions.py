@@ -16,7 +16,7 @@ from bcvm.compiler.optimise import can_exit, end_values, entry_values, is_region
 from bcvm.compiler.region import RegionInput, RegionOutput, RegionSpec, Step
 from bcvm.ops.definition import Library, Reduction
 from bcvm.shapes.dim import Dim
-from bcvm.specialise.ssa import Block, Graph, Node, Value
+from bcvm.specialise.ssa import Block, Graph, Node, State, Value
 from bcvm.specialise.types import Scalar, Tensor
 from bcvm.turns import checkpoint
 
@@ -63,7 +63,7 @@ def plan(graph: Graph, fusion: bool = True) -> dict[Block, list[PlanStep]]:
     """The steps of every block, in the order in which the driver runs them. fusion: False makes every op a kernel of its own."""
     uses = count_uses(graph)
     most = MAX_STEPS if fusion else 1
-    return {block: _join_stores(_Partition(block.nodes, uses, fusion, most).run(), uses) for block in graph.blocks}
+    return {block: _join_stores(_Partition(block.nodes, uses, fusion, most, block.state).run(), uses) for block in graph.blocks}
 
 
 def _join_stores(steps: list[PlanStep], uses: dict[Value, int]) -> list[PlanStep]:
@@ -116,15 +116,19 @@ def is_region_node(node: Node) -> bool:
 
 def count_uses(graph: Graph) -> dict[Value, int]:
     uses: dict[Value, int] = {}
+    left_at: dict[State, int] = {}
     for block in graph.blocks:
         read = end_values(block.end) + entry_values(block)
         for node in block.nodes:
             checkpoint()
             read.extend(node.operands)
-            if can_exit(node) and node.state is not None:
-                read.extend(node.state.values())
+            if node.state is not None and can_exit(node):
+                left_at[node.state] = left_at.get(node.state, 0) + 1
         for v in read:
             uses[v] = uses.get(v, 0) + 1
+    for state, times in left_at.items():
+        for v in state.values():
+            uses[v] = uses.get(v, 0) + times
     return uses
 
 
@@ -163,10 +167,11 @@ class _Region:
 
 
 class _Partition:
-    """speculate: elementwise ops beside a reduction, and ops that are dear to repeat, join on the assumption that sizes that may be broadcast are not."""
+    """speculate: elementwise ops beside a reduction, and ops that are dear to repeat, join on the assumption that sizes that may be broadcast are not.
+    start: the state on entry of the block, which names nothing that is made in it."""
 
-    def __init__(self, nodes: Sequence[Node], uses: dict[Value, int], speculate: bool = True, most: int = MAX_STEPS) -> None:
-        self.nodes, self.uses, self.speculate, self.most = nodes, uses, speculate, most
+    def __init__(self, nodes: Sequence[Node], uses: dict[Value, int], speculate: bool = True, most: int = MAX_STEPS, start: State | None = None) -> None:
+        self.nodes, self.uses, self.speculate, self.most, self.start = nodes, uses, speculate, most, start
         self.count = 0
         self.base = 0
         self.barrier = 0
@@ -200,8 +205,10 @@ class _Partition:
         region = self.home.get(value)
         return region.position if region is not None else self.position.get(value, 0)
 
-    def _needs(self, node: Node) -> list[Value]:
-        return list(node.operands) + (node.state.values() if can_exit(node) and node.state is not None else [])
+    def _needs(self, node: Node) -> tuple[Value, ...]:
+        if node.state is None or node.state is self.start or not can_exit(node):
+            return node.operands
+        return node.operands + node.state.values()
 
     def _read(self, values: Sequence[Value], position: int) -> None:
         for v in values:

@@ -77,8 +77,8 @@ def _analyse(program: Program) -> Analysis:
                 mask |= gen[i]
         assigned[start] = _bits(mask)
     merges = frozenset(i for i, n in enumerate(predecessors) if n > 1) | frozenset(loop_exit)
-    interned: dict[int, frozenset[int]] = {}
-    return Analysis(merges, loop_exit, assigned, tuple(interned.setdefault(m, _bits(m)) for m in live[: len(code)]))
+    sets = {m: _bits(m) for m in set(live[:len(code)])}
+    return Analysis(merges, loop_exit, assigned, tuple(sets[m] for m in live[:len(code)]))
 
 
 def _bits(mask: int) -> frozenset[int]:

@@ -59,13 +59,16 @@ class Frame:
     unroll: tuple[tuple[int, int], ...] = ()
     symbols: dict[str, tuple[str, Tree]] = field(default_factory=dict)
     receiver: Tree = None  # kept where the local is dead
+    known: Analysis | None = None
 
     @property
     def analysis(self) -> Analysis:
-        return analyse(self.bound.program)
+        if self.known is None:
+            self.known = analyse(self.bound.program)
+        return self.known
 
     def copy(self) -> "Frame":
-        return Frame(self.bound, self.pc, list(self.locals), list(self.stack), self.unroll, self.symbols, self.receiver)
+        return Frame(self.bound, self.pc, list(self.locals), list(self.stack), self.unroll, self.symbols, self.receiver, self.known)
 
 
 Frames = tuple[Frame, ...]
@@ -98,6 +101,8 @@ class Machine:
 
     def __init__(self, name: str, program_of: Callable[[Any], BoundProgram], constants: dict[Any, Any], leave_at: list[int] | None = None) -> None:
         from bcvm.specialise.builder import Builder
+        from bcvm.specialise.instructions import EXECUTE
+        self.execute = EXECUTE
         self.graph = Graph(name)
         self.program_of = program_of
         self.resolver = Resolver(self, constants)
@@ -203,7 +208,7 @@ class Machine:
     def start(self, block: Block, frames: Frames) -> None:
         """Run instructions into `block` from these frames up to its terminator."""
         self.block, self.frames = block, frames
-        self.safe = block.state = self.state_of(tuple(f.copy() for f in frames))
+        self.safe = block.state = self.state_of(frames)
         self.stored = False
         self.offer_exit()
         first = True
@@ -215,7 +220,7 @@ class Machine:
                 self.goto(jump, self.frames)
                 return
             if self.stored:
-                self.safe, self.stored = self.state_of(tuple(f.copy() for f in self.frames)), False
+                self.safe, self.stored = self.state_of(self.frames), False
                 self.offer_exit()
             first = False
             self.step(frame)
@@ -229,7 +234,6 @@ class Machine:
             self.safe_points += 1
 
     def step(self, frame: Frame) -> None:
-        from bcvm.specialise.instructions import EXECUTE
         self.tick += 1
         checkpoint()
         if self.n_nodes > NODE_BUDGET:
@@ -238,7 +242,7 @@ class Machine:
         stack, depth = list(frame.stack), len(self.frames)
         frames, pc = self.frames, frame.pc
         try:
-            EXECUTE[BY_OPCODE[opcode].name](self, frame, *operands)
+            self.execute[BY_OPCODE[opcode].name](self, frame, *operands)
         except Unsupported as e:
             self.frames = frames[:depth]
             frame.stack, frame.pc = stack, pc
@@ -247,7 +251,7 @@ class Machine:
     def leave(self, frame: Frame, reason: str) -> None:
         """End the block here: the interpreter goes on at this instruction."""
         self.graph.callbacks.append((frame.bound.program, frame.pc, reason))
-        self.end(Exit(self.state_of(tuple(f.copy() for f in self.frames)), reason))
+        self.end(Exit(self.state_of(self.frames), reason))
 
     def end(self, terminator: Terminator) -> None:
         self.block.end = terminator
@@ -507,7 +511,7 @@ class Machine:
         """Objects that were only looked into need not be read for themselves."""
         used: set[Value] = set()
         for block in self.graph.blocks:
-            for state in (block.state, *(n.state for n in block.nodes), block.end.state if isinstance(block.end, Exit) else None):
+            for state in {block.state, *(n.state for n in block.nodes), block.end.state if isinstance(block.end, Exit) else None}:
                 if state is not None:
                     used.update(state.values())
             for node in block.nodes:

@@ -11,6 +11,7 @@ from bcvm.compiler.driver.values import Driver, TensorRep, contiguous_strides
 from bcvm.compiler.kernels.cost import ns_per_element
 from bcvm.compiler.region import RegionInput, RegionOutput, RegionSpec, Step
 from bcvm.compiler.regions import RegionCall, dims_of, dtype_of
+from bcvm.ops.definition import OPS, Reduction
 from bcvm.shapes.dim import Dim
 from bcvm.specialise.ssa import Value
 from bcvm.specialise.types import Tensor
@@ -110,7 +111,6 @@ def call(d: Driver, spec: RegionSpec, operands: Sequence[Operand], sizes: Sequen
 
 
 def _reduces(spec: RegionSpec) -> bool:
-    from bcvm.ops.definition import OPS, Reduction
     return any(s.op in OPS and isinstance(OPS[s.op].form, Reduction) for s in spec.steps)
 
 
