@@ -72,6 +72,7 @@ TABLE: tuple[tuple[str, str], ...] = (
 )
 INDEX: dict[str, int] = {name: i for i, (name, _) in enumerate(TABLE)}
 TYPE: dict[str, str] = dict(TABLE)
+SIGNATURE: dict[str, tuple[str, list[str]]] = {name: (result, types.rstrip(")").split(", ")) for name, type in TABLE for result, types in [type.split(" (")]}
 
 RELEASE_NS = 50_000      # predicted work from which Python's interpreter lock is released meanwhile
 

@@ -80,7 +80,7 @@ def run(d: Driver, slot: int, operands: str, sizes: str, work: str, per_work: fl
     if long != "false":
         e.store(kernel, "%ctx", abi.CTX_LONG, "ptr")
         e.store(str(plan), "%ctx", abi.CTX_PLAN)
-        kernel = e.select(long, e.load("%table", abi.INDEX["run_long"], "ptr"), kernel, "ptr")
+        kernel = e.select(long, e.table("run_long"), kernel, "ptr")
         ns = e.op(f"lshr i64 {e.mul(work, str(max(round(per_work * 1024), 1)))}, 10")
         first, last = e.select(long, units, "0"), e.select(long, ns, "-1")
     return e.op(f"call i32 {kernel}(ptr %ctx, ptr {operands}, ptr {sizes}, i64 {first}, i64 {last})")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ...turns import checkpoint
-from ..abi import CTX_TABLE, INDEX, TYPE
+from ..abi import CTX_TABLE, INDEX, SIGNATURE
 from ..region import KernelSource
 from ..target import Target
 
@@ -189,10 +189,10 @@ class Function:
 
     def through_table(self, ctx: str, name: str, *args: Value) -> str:
         """Calls a function of the Context's table (see abi.TABLE)."""
-        result, types = TYPE[name].rstrip(")").split(" (")
+        result, types = SIGNATURE[name]
         table = self.load("ptr", self.gep(ctx, 8 * CTX_TABLE))
         function = self.load("ptr", self.gep(table, 8 * INDEX[name]))
-        return self._call(result, function, list(zip(types.split(", "), args, strict=True)))
+        return self._call(result, function, list(zip(types, args, strict=True)))
 
     def alloc(self, ctx: str, size: Value) -> str:
         """A scratch buffer. Without memory the function (of type int32) returns NO_MEMORY: nothing may be held then."""
