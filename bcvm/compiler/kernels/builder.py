@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from ...turns import checkpoint
 from ..abi import CTX_TABLE, INDEX, SIGNATURE
@@ -20,6 +21,11 @@ Value = str | int
 DONE, REFUSED, NO_MEMORY = 0, 1, 2
 
 KERNEL_PARAMS = (("ptr", "ctx"), ("ptr", "operands"), ("ptr", "sizes"), ("i64", "lo"), ("i64", "hi"))
+
+
+@lru_cache(maxsize=1024)
+def _i32s(numbers: tuple[int, ...]) -> str:
+    return ", ".join([f"i32 {n}" for n in numbers])
 
 
 @dataclass
@@ -37,10 +43,11 @@ class Module:
 
     def __init__(self) -> None:
         self.functions: list[str] = []
-        self.declared: dict[str, str] = {}
+        self.declared: dict[str, str] = {}  # by name: an intrinsic has one type
 
     def declare(self, name: str, result: str, *args: str) -> str:
-        self.declared[name] = f"declare {result} @{name}({', '.join(args)})"
+        if name not in self.declared:
+            self.declared[name] = f"declare {result} @{name}({', '.join(args)})"
         return f"@{name}"
 
     def source(self, name: str, target: Target) -> KernelSource:
@@ -69,10 +76,9 @@ class Function:
 
     def __call__(self, expression: str) -> str:
         checkpoint()
-        self.count += 1
-        name = f"%v{self.count}"
-        self.lines.append(f"  {name} = {expression}")
-        return name
+        self.count = n = self.count + 1
+        self.lines.append(f"  %v{n} = {expression}")
+        return f"%v{n}"
 
     def fresh(self) -> str:
         self.count += 1
@@ -169,13 +175,12 @@ class Function:
         return self(f"shufflevector <{lanes} x {type}> {one}, <{lanes} x {type}> poison, <{lanes} x i32> zeroinitializer")
 
     def shuffle(self, type: str, lanes: int, a: str, b: str, order: Sequence[int]) -> str:
-        mask = ", ".join(f"i32 {i}" for i in order)
-        return self(f"shufflevector <{lanes} x {type}> {a}, <{lanes} x {type}> {b}, <{len(order)} x i32> <{mask}>")
+        return self(f"shufflevector <{lanes} x {type}> {a}, <{lanes} x {type}> {b}, <{len(order)} x i32> <{_i32s(tuple(order))}>")
 
     # Calls
 
     def _call(self, result: str, callee: str, args: Sequence[tuple[str, Value]]) -> str:
-        text = f"call {result} {callee}({', '.join(f'{t} {v}' for t, v in args)})"
+        text = f"call {result} {callee}({', '.join([f'{t} {v}' for t, v in args])})"
         if result == "void":
             self.emit(text)
             return ""
@@ -185,7 +190,9 @@ class Function:
         return self._call(result, f"@{name}", args)
 
     def intrinsic(self, name: str, result: str, *args: tuple[str, Value]) -> str:
-        return self._call(result, self.module.declare(name, result, *(t for t, _ in args)), args)
+        if name not in self.module.declared:
+            self.module.declare(name, result, *(t for t, _ in args))
+        return self._call(result, f"@{name}", args)
 
     def through_table(self, ctx: str, name: str, *args: Value) -> str:
         """Calls a function of the Context's table (see abi.TABLE)."""
