@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -50,13 +51,29 @@ class RegionOutput:
     reduced: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RegionSpec:
+    """Hash and text are asked for many times: as a key of kernels, of what they cost, of files."""
+
     rank: int
     inputs: tuple[RegionInput, ...]
     steps: tuple[Step, ...]
     outputs: tuple[RegionOutput, ...]
     kind: str = "row"
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.rank, self.inputs, self.steps, self.outputs, self.kind))
+
+    @cached_property
+    def _text(self) -> str:
+        return f"RegionSpec(rank={self.rank}, inputs={self.inputs}, steps={self.steps}, outputs={self.outputs}, kind={self.kind!r})"
 
 
 @dataclass(frozen=True)

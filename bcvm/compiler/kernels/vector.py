@@ -51,8 +51,11 @@ def literal(value: float | int | bool, dtype: str) -> str:
         if dtype == "bfloat16":
             v = _round_bfloat16(v)
         elif ty == "float":
-            with np.errstate(over="ignore"):
-                v = float(np.float16(v)) if dtype == "float16" else float(np.float32(v))
+            short = "<e" if dtype == "float16" else "<f"
+            try:
+                (v,) = struct.unpack(short, struct.pack(short, v))
+            except OverflowError:
+                v = math.copysign(math.inf, v)
         if v != v:
             return "0x7FF8000000000000"
         return f"0x{struct.unpack('<Q', struct.pack('<d', v))[0]:016X}"
