@@ -151,6 +151,12 @@ def freeze(value: Any) -> Any:
     return value
 
 
+def _content(node: Node) -> Any:
+    """All that a node is but its name and operands, hashable."""
+    types = tuple((r.type.dtype, r.type.dims) if isinstance(r.type, Tensor) else r.type.key() for r in node.results)
+    return types, freeze({k: v for k, v in node.attrs.items() if k != "op"})
+
+
 def _merge_equal(graph: Graph) -> None:
     """Within a block. A tensor that may be seen from outside, or written, stays an object of its own."""
     writes = any(n.effect for b in graph.blocks for n in b.nodes)
@@ -166,6 +172,7 @@ def _merge_equal(graph: Graph) -> None:
     replaced: dict[Value, Value] = {}
     for block in graph.blocks:
         seen: dict[Any, Node] = {}
+        alike: dict[Any, dict[Any, Node]] = {}
         kept: list[Node] = []
         for node in block.nodes:
             checkpoint()
@@ -181,12 +188,15 @@ def _merge_equal(graph: Graph) -> None:
             if tensor and (node.op == "view" or writes or any(r in shown for r in node.results)):
                 kept.append(node)
                 continue
-            types = tuple((r.type.dtype, r.type.dims) if isinstance(r.type, Tensor) else r.type.key() for r in node.results)
-            try:
-                key = (node.op, tuple(v.id for v in node.operands), types, freeze({k: v if k != "op" else v.name for k, v in node.attrs.items()}))
-                first = seen.setdefault(key, node)
-            except TypeError:  # an attribute that cannot be hashed
-                first = node
+            short = (node.op, node.operands, id(node.attrs.get("op", node.attrs.get("a"))), id(node.attrs.get("b")))
+            first = seen.setdefault(short, node)
+            if first is not node:  # perhaps equal: all that they are tells
+                try:
+                    if short not in alike:
+                        alike[short] = {_content(first): first}
+                    first = alike[short].setdefault(_content(node), node)
+                except TypeError:  # an attribute that cannot be hashed
+                    first = node
             if first is node:
                 kept.append(node)
             else:

@@ -13,13 +13,14 @@ from typing import Any, Union
 
 DimLike = Union["Dim", int]
 INF = 1 << 62
+SMALL = 4096
 
 
 class Atom:
     """A factor of a monomial. kind: 'symbol' (args: name), 'floordiv', 'mod' (a, b), 'min', 'max', 'bcast' (dims),
-    'opaque' (a hashable key; the value is known at run time only). `lo`, `hi`: inclusive interval of its values."""
+    'opaque' (a hashable key; the value is known at run time only). `lo`, `hi`: inclusive interval of its values. `weight`: atoms in its expression."""
 
-    __slots__ = ("kind", "args", "lo", "hi", "order", "__weakref__")
+    __slots__ = ("kind", "args", "lo", "hi", "order", "weight", "__weakref__")
     _interned: "weakref.WeakValueDictionary[Any, Atom]" = weakref.WeakValueDictionary()
     _count = 0
 
@@ -28,6 +29,7 @@ class Atom:
     lo: int
     hi: int
     order: int
+    weight: int
 
     @classmethod
     def make(cls, kind: str, args: tuple[Any, ...], lo: int, hi: int) -> "Atom":
@@ -38,6 +40,7 @@ class Atom:
             atom.kind, atom.args, atom.lo, atom.hi = kind, args, lo, hi
             Atom._count += 1
             atom.order = Atom._count
+            atom.weight = 1 if kind in ("symbol", "opaque") else sum(d.weight for d in args)
             cls._interned[key] = atom
         return atom
 
@@ -59,13 +62,16 @@ Monomial = tuple[tuple[Atom, int], ...]  # (atom, power >= 1), sorted by atom or
 
 
 class Dim:
-    """A symbolic size; see the module. Arithmetic takes dims and ints and folds what it can. `value`: the integer if constant, else None."""
+    """A symbolic size; see the module. Arithmetic takes dims and ints and folds what it can. `value`: the integer if constant, else None.
+    `weight`: atoms in its expression."""
 
-    __slots__ = ("terms", "value", "_interval", "_atoms", "__weakref__")
+    __slots__ = ("terms", "value", "weight", "_interval", "_atoms", "__weakref__")
     _interned: "weakref.WeakValueDictionary[Any, Dim]" = weakref.WeakValueDictionary()
+    _small: "dict[int, Dim]" = {}  # numbers that come up again and again
 
     terms: tuple[tuple[Monomial, int], ...]  # sorted; coefficient never 0
     value: int | None
+    weight: int
     _interval: tuple[int, int] | None
     _atoms: frozenset[Atom] | None
 
@@ -84,14 +90,20 @@ class Dim:
             dim = object.__new__(cls)
             dim.terms = terms
             dim.value = 0 if not terms else terms[0][1] if terms[0][0] == () else None
+            dim.weight = sum(power * atom.weight for monomial, _ in terms for atom, power in monomial)
             dim._interval = dim._atoms = None
             cls._interned[terms] = dim
         return dim
 
     @classmethod
     def const(cls, value: int) -> "Dim":
-        value = int(value)
-        return cls._of_terms((((), value),) if value else ())
+        dim = cls._small.get(value)
+        if dim is None:
+            value = int(value)
+            dim = cls._of_terms((((), value),) if value else ())
+            if abs(value) <= SMALL:
+                cls._small[value] = dim
+        return dim
 
     @classmethod
     def symbol(cls, name: str, lo: int = 0, hi: int = INF) -> "Dim":

@@ -121,7 +121,6 @@ class Machine:
         self.n_nodes = 0
         self.tick = 0
         self.leave_at, self.safe_points = leave_at, 0
-        self.weights: dict[Dim, int] = {}
         self.given: Given = frozenset()
         self.decided: dict[Value, set[Value]] = {}  # bools that are one thing or another by flags
         self.builder = Builder(self)
@@ -133,7 +132,7 @@ class Machine:
 
     def emit(self, op: str, operands: tuple[Value, ...] = (), type: Type | None = None, /, *, root: Value | None = None, **attrs: Any) -> Value:
         """Append a node with one result (or none, when type is None; then the result must not be used). root: what a view is a view of."""
-        if isinstance(type, Tensor) and any(self.weight(d) > NAMED_WEIGHT for d in type.dims):
+        if isinstance(type, Tensor) and any([d.weight > NAMED_WEIGHT for d in type.dims]):
             type = replace(type, dims=tuple(map(self.named, type.dims)))
         key = (self.block.id, op, operands, tuple(attrs.items())) if op in ("scalar", "dim") else None
         if key in self.numbers:
@@ -149,15 +148,9 @@ class Machine:
             self.stored = True
         return value  # type: ignore[return-value]
 
-    def weight(self, d: Dim) -> int:
-        known = self.weights.get(d)
-        if known is None:
-            known = self.weights[d] = weight(d)
-        return known
-
     def named(self, d: Dim) -> Dim:
         """A dim that takes long to write, as one symbol: computed once, so that expressions of it do not grow without end."""
-        if self.weight(d) <= NAMED_WEIGHT:
+        if d.weight <= NAMED_WEIGHT:
             return d
         key = (self.block.id, d)
         if key not in self.names:
@@ -540,11 +533,6 @@ def as_returned(tree: Tree, made: dict[Aggregate, Tree]) -> Tree:
             made[tree] = Aggregate(tree.kind, tuple(as_returned(i, made) for i in tree.items))
         return made[tree]
     return tree
-
-
-def weight(d: Dim) -> int:
-    """Atoms in a dim's expression."""
-    return sum(power * (1 if atom.kind in ("symbol", "opaque") else sum(map(weight, atom.args))) for monomial, _ in d.terms for atom, power in monomial)
 
 
 def _fixed(aggregate: Aggregate, index: int) -> bool:
