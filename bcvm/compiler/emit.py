@@ -31,8 +31,9 @@ class Emitter:
 
     def let(self, text: str, stem: str = "v") -> str:
         checkpoint()
-        name = self.name(stem)
-        self.line(f"{name} = {text}")
+        self._count += 1
+        name = f"%{stem}{self._count}"
+        self.lines.append(f"  {name} = {text}")
         return name
 
     def label(self, stem: str = "b") -> str:
@@ -71,7 +72,7 @@ class Emitter:
     def call(self, result: str, function: str | int, *args: tuple[str, str]) -> str:
         """Calls a C function: the name of a Python C API function, or an address. Each argument is (type, value)."""
         address = python_api(function) if isinstance(function, str) else function
-        text = f"call {result} {constant(address)}({', '.join(f'{t} {v}' for t, v in args)})"
+        text = f"call {result} {constant(address)}({', '.join([f'{t} {v}' for t, v in args])})"
         if result == "void":
             self.line(text)
             return ""

@@ -184,11 +184,11 @@ def _merge_equal(graph: Graph) -> None:
             if node.op == "op" and node.attrs["op"].effects:
                 kept.append(node)
                 continue
-            tensor = any(isinstance(r.type, Tensor) for r in node.results)
-            if tensor and (node.op == "view" or writes or any(r in shown for r in node.results)):
+            if any([isinstance(r.type, Tensor) and (node.op == "view" or writes or r in shown) for r in node.results]):
                 kept.append(node)
                 continue
-            short = (node.op, node.operands, id(node.attrs.get("op", node.attrs.get("a"))), id(node.attrs.get("b")))
+            attrs = node.attrs
+            short = (node.op, node.operands, id(attrs.get("op", attrs.get("a"))), id(attrs.get("b")), attrs.get("value"))
             first = seen.setdefault(short, node)
             if first is not node:  # perhaps equal: all that they are tells
                 try:

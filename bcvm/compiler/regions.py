@@ -99,13 +99,16 @@ def dtype_of(value: Value) -> str:
 
 def is_box(node: Node | None) -> bool:
     """A tensor of rank 0 made of a number: kept in a stack slot, or written into the regions that use it."""
-    if node is None or not node.results or not isinstance(node.results[0].type, Tensor) or node.results[0].type.dims:
+    if node is None or node.op not in ("fill", "op") or not isinstance(node.results[0].type, Tensor) or node.results[0].type.dims:
         return False
-    return (node.op == "fill" and "written" not in node.attrs) or (is_region_op(node) and node.attrs["op"].name == "cast" and isinstance(node.operands[0].type, Scalar))
+    if node.op == "fill":
+        return "written" not in node.attrs
+    return node.attrs["op"].name == "cast" and isinstance(node.operands[0].type, Scalar)
 
 
 def is_constant(value: Value) -> bool:
-    return is_box(value.node) and value.node is not None and not value.node.operands
+    node = value.node
+    return node is not None and not node.operands and is_box(node)
 
 
 def is_region_node(node: Node) -> bool:
@@ -244,14 +247,7 @@ class _Partition:
         for r in node.results:
             if isinstance(r.type, Tensor):
                 dims.extend(r.type.dims)
-        found: list[int] = []
-        while dims:
-            for atom in dims.pop().atoms():
-                if atom.kind in ("symbol", "opaque"):
-                    found.append(self.atoms.get(atom, 0))
-                else:
-                    dims.extend(atom.args)
-        return found
+        return [self.atoms[leaf] for d in dims if d.value is None for leaf in d.leaves() if leaf in self.atoms]
 
     def _single(self, node: Node) -> None:
         self.count += 1

@@ -65,7 +65,7 @@ class Dim:
     """A symbolic size; see the module. Arithmetic takes dims and ints and folds what it can. `value`: the integer if constant, else None.
     `weight`: atoms in its expression."""
 
-    __slots__ = ("terms", "value", "weight", "_interval", "_atoms", "__weakref__")
+    __slots__ = ("terms", "value", "weight", "_interval", "_atoms", "_leaves", "__weakref__")
     _interned: "weakref.WeakValueDictionary[Any, Dim]" = weakref.WeakValueDictionary()
     _small: "dict[int, Dim]" = {}  # numbers that come up again and again
 
@@ -74,6 +74,7 @@ class Dim:
     weight: int
     _interval: tuple[int, int] | None
     _atoms: frozenset[Atom] | None
+    _leaves: frozenset[Atom] | None
 
     @classmethod
     def _make(cls, terms: dict[Monomial, int]) -> "Dim":
@@ -90,8 +91,11 @@ class Dim:
             dim = object.__new__(cls)
             dim.terms = terms
             dim.value = 0 if not terms else terms[0][1] if terms[0][0] == () else None
-            dim.weight = sum(power * atom.weight for monomial, _ in terms for atom, power in monomial)
-            dim._interval = dim._atoms = None
+            dim.weight = 0
+            for monomial, _ in terms:
+                for atom, power in monomial:
+                    dim.weight += power * atom.weight
+            dim._interval = dim._atoms = dim._leaves = None
             cls._interned[terms] = dim
         return dim
 
@@ -125,6 +129,13 @@ class Dim:
         if self._atoms is None:
             self._atoms = frozenset(atom for monomial, _ in self.terms for atom, _ in monomial)
         return self._atoms
+
+    def leaves(self) -> frozenset[Atom]:
+        """The symbols and opaque values that it is computed from, at any depth."""
+        if self._leaves is None:
+            self._leaves = frozenset(leaf for atom in self.atoms()
+                                     for leaf in ((atom,) if atom.kind in ("symbol", "opaque") else (x for d in atom.args for x in d.leaves())))
+        return self._leaves
 
     def interval(self) -> tuple[int, int]:
         """Bounds from the atoms' intervals; not tight."""
@@ -181,7 +192,7 @@ class Dim:
                 powers = dict(m1)
                 for atom, p in m2:
                     powers[atom] = powers.get(atom, 0) + p
-                m = tuple(sorted(powers.items(), key=lambda f: f[0].order))
+                m = tuple(sorted(powers.items(), key=_factor_order))
                 terms[m] = terms.get(m, 0) + c1 * c2
         return Dim._make(terms)
 
@@ -290,8 +301,12 @@ def _single_atom(d: Dim) -> Atom | None:
     return None
 
 
+def _factor_order(factor: tuple[Atom, int]) -> int:
+    return factor[0].order
+
+
 def _term_order(term: tuple[Monomial, int]) -> Any:
-    return (-sum(p for _, p in term[0]), [(a.order, p) for a, p in term[0]])
+    return (-sum([p for _, p in term[0]]), [(a.order, p) for a, p in term[0]])
 
 
 def _dim_order(d: Dim) -> Any:
@@ -325,7 +340,7 @@ def _exact_quotient(a: Dim, b: Dim) -> Dim | None:
             return None
         for atom, p in divisor:
             powers[atom] -= p
-        terms[tuple(sorted(((x, p) for x, p in powers.items() if p), key=lambda f: f[0].order))] = c // k
+        terms[tuple(sorted(((x, p) for x, p in powers.items() if p), key=_factor_order))] = c // k
     return Dim._make(terms)
 
 
