@@ -174,7 +174,13 @@ class Dim:
         return Dim._of_terms(tuple((m, -c) for m, c in self.terms))
 
     def __sub__(self, other: DimLike) -> "Dim":
-        return self + -dim(other)
+        other = dim(other)
+        if not other.terms:
+            return self
+        terms = dict(self.terms)
+        for m, c in other.terms:
+            terms[m] = terms.get(m, 0) - c
+        return Dim._make(terms)
 
     def __rsub__(self, other: DimLike) -> "Dim":
         return dim(other) - self
@@ -204,6 +210,8 @@ class Dim:
         other = dim(other)
         if other.value == 0:
             raise ZeroDivisionError("a dim divided by 0")
+        if other.value == 1:
+            return self
         exact = _exact_quotient(self, other)
         if exact is not None:
             return exact
@@ -283,8 +291,19 @@ def broadcast(a: DimLike, b: DimLike) -> Dim:
 
 
 def product(dims: Iterable[DimLike]) -> Dim:
-    out = Dim.const(1)
-    for d in dims:
+    k, powers, sums = 1, dict[Atom, int](), []
+    for d in map(dim, dims):
+        if not d.terms:
+            return d
+        if len(d.terms) > 1:
+            sums.append(d)
+            continue
+        (monomial, c), = d.terms
+        k *= c
+        for atom, power in monomial:
+            powers[atom] = powers.get(atom, 0) + power
+    out = Dim._of_terms(((tuple(sorted(powers.items(), key=_factor_order)), k),))
+    for d in sums:
         out = out * d
     return out
 
