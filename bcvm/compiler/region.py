@@ -16,13 +16,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 
-@dataclass(frozen=True)
-class RegionInput:
+class RegionInput(NamedTuple):
     """splat: known to be one element for the whole row (stride 0 there)."""
 
     dtype: str
@@ -44,8 +43,7 @@ class Step:
         object.__setattr__(self, "minus_zero", any(isinstance(v, (float, np.floating)) and v == 0 and math.copysign(1, v) < 0 for _, v in self.attrs))
 
 
-@dataclass(frozen=True)
-class RegionOutput:
+class RegionOutput(NamedTuple):
     value: int
     dtype: str
     reduced: bool = False

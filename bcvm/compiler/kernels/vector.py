@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -75,8 +74,7 @@ def _round_bfloat16(v: float) -> float:
     return float(np.uint32(bits).view(np.float32))
 
 
-@dataclass(frozen=True)
-class Value:
+class Value(NamedTuple):
     """A lane-wise value: an operand text of the LLVM type that its dtype and number of lanes have."""
 
     dtype: str
@@ -90,6 +88,7 @@ class Vector:
         self.f = function
         self.lanes = lanes
         self.target = function.module.target
+        self._constants: dict[Any, Value] = {}
 
     # -- types and raw instructions
 
@@ -247,7 +246,11 @@ class Vector:
     # -- VectorBuilder
 
     def const(self, value: float | int | bool, dtype: str) -> Value:
-        return Value(dtype, self.splat(literal(value, dtype), held_type(dtype)))
+        key = (value, value.__class__, dtype)
+        known = self._constants.get(key) if value else None  # 0.0 and -0.0 are one key
+        if known is None:
+            known = self._constants[key] = Value(dtype, self.splat(literal(value, dtype), held_type(dtype)))
+        return known
 
     def add(self, a: Value, b: Value) -> Value:
         if a.dtype == "bool":
