@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,6 +66,11 @@ def literal(value: float | int | bool, dtype: str) -> str:
     return str(wrapped - (1 << bits) if wrapped >> (bits - 1) else wrapped)
 
 
+@lru_cache(maxsize=4096)
+def _literal(value: float | int | bool, cls: type, dtype: str) -> str:
+    return literal(value, dtype)
+
+
 def _round_bfloat16(v: float) -> float:
     with np.errstate(over="ignore"):
         bits = int(np.float32(v).view(np.uint32))
@@ -88,7 +94,7 @@ class Vector:
         self.f = function
         self.lanes = lanes
         self.target = function.module.target
-        self._constants: dict[Any, Value] = {}
+        self._intrinsics: dict[tuple[str, str, int], tuple[str, str]] = {}
 
     # -- types and raw instructions
 
@@ -127,9 +133,13 @@ class Vector:
 
     def intrinsic(self, name: str, scalar: str, *operands: str) -> str:
         """A unary or n-ary intrinsic whose operands and result have one type."""
-        t, full = self.ty(scalar), f"llvm.{name}.{self.suffix(scalar)}"
-        self.f.module.declare(t, full, ", ".join([t] * len(operands)))
-        return self.f.op(f"call {t} @{full}({', '.join(f'{t} {o}' for o in operands)})")
+        key = (name, scalar, len(operands))
+        known = self._intrinsics.get(key)
+        if known is None:
+            known = self._intrinsics[key] = self.ty(scalar), f"llvm.{name}.{self.suffix(scalar)}"
+            self.f.module.declare(*known, ", ".join([known[0]] * len(operands)))
+        t, full = known
+        return self.f.op(f"call {t} @{full}({', '.join([f'{t} {o}' for o in operands])})")
 
     def any(self, mask: str) -> str:
         """Whether any lane of an i1 vector is set."""
@@ -238,7 +248,8 @@ class Vector:
 
     def _float(self, how: str, *values: Value) -> Value:
         dtype = values[0].dtype
-        return self._narrow(dtype, self.raw(how, held_type(dtype), *(v.ref for v in values)))
+        ref = self.raw(how, held_type(dtype), *[v.ref for v in values])
+        return self._narrow(dtype, ref) if dtype in HALF else Value(dtype, ref)
 
     def _int(self, how: str, a: Value, b: Value) -> Value:
         return Value(a.dtype, self.raw(how, held_type(a.dtype), a.ref, b.ref))
@@ -246,11 +257,8 @@ class Vector:
     # -- VectorBuilder
 
     def const(self, value: float | int | bool, dtype: str) -> Value:
-        key = (value, value.__class__, dtype)
-        known = self._constants.get(key) if value else None  # 0.0 and -0.0 are one key
-        if known is None:
-            known = self._constants[key] = Value(dtype, self.splat(literal(value, dtype), held_type(dtype)))
-        return known
+        text = _literal(value, value.__class__, dtype) if value else literal(value, dtype)  # 0.0 and -0.0 are one key
+        return Value(dtype, self.splat(text, held_type(dtype)))
 
     def add(self, a: Value, b: Value) -> Value:
         if a.dtype == "bool":
