@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -67,7 +67,7 @@ def literal(value: float | int | bool, dtype: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _literal(value: float | int | bool, cls: type, dtype: str) -> str:
+def _literal(value: float | int | bool, cls: Hashable, dtype: str) -> str:
     return literal(value, dtype)
 
 
