@@ -59,9 +59,8 @@ class RegionCall:
 PlanStep = RegionCall | Node
 
 
-def plan(graph: Graph, fusion: bool = True) -> dict[Block, list[PlanStep]]:
-    """The steps of every block, in the order in which the driver runs them. fusion: False makes every op a kernel of its own."""
-    uses = count_uses(graph)
+def plan(graph: Graph, uses: dict[Value, int], fusion: bool = True) -> dict[Block, list[PlanStep]]:
+    """The steps of every block, in the order in which the driver runs them. uses: as counted. fusion: False makes every op a kernel of its own."""
     most = MAX_STEPS if fusion else 1
     return {block: _join_stores(_Partition(block.nodes, uses, fusion, most, block.state).run(), uses) for block in graph.blocks}
 
@@ -118,6 +117,7 @@ def is_region_node(node: Node) -> bool:
 
 
 def count_uses(graph: Graph) -> dict[Value, int]:
+    """How often each value is read."""
     uses: dict[Value, int] = {}
     left_at: dict[State, int] = {}
     for block in graph.blocks:

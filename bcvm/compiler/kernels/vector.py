@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -66,8 +66,8 @@ def literal(value: float | int | bool, dtype: str) -> str:
     return str(wrapped - (1 << bits) if wrapped >> (bits - 1) else wrapped)
 
 
-@lru_cache(maxsize=4096)
-def _literal(value: float | int | bool, cls: Hashable, dtype: str) -> str:
+@lru_cache(maxsize=4096, typed=True)
+def _literal(value: float | int | bool, dtype: str) -> str:
     return literal(value, dtype)
 
 
@@ -257,7 +257,7 @@ class Vector:
     # -- VectorBuilder
 
     def const(self, value: float | int | bool, dtype: str) -> Value:
-        text = _literal(value, value.__class__, dtype) if value else literal(value, dtype)  # 0.0 and -0.0 are one key
+        text = _literal(value, dtype) if value else literal(value, dtype)  # 0.0 and -0.0 are one key
         return Value(dtype, self.splat(text, held_type(dtype)))
 
     def add(self, a: Value, b: Value) -> Value:
