@@ -202,7 +202,12 @@ class Emitter:
         return base if index == 0 else self.op(f"getelementptr i64, ptr {base}, i64 {index}")
 
     def load(self, base: str, index: int = 0, type: str = "i64") -> str:
-        return self.op(f"load {type}, ptr {self.word(base, index)}")
+        if index == 0:
+            return self.op(f"load {type}, ptr {base}")
+        checkpoint()
+        self._names = n = self._names + 2
+        self.lines.append(f"  %t{n - 1} = getelementptr i64, ptr {base}, i64 {index}\n  %t{n} = load {type}, ptr %t{n - 1}")
+        return f"%t{n}"
 
     def store(self, value: str, base: str, index: int = 0, type: str = "i64") -> None:
         if index == 0:

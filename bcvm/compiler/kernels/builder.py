@@ -91,6 +91,13 @@ class Function:
     def end(self) -> None:
         self.module.functions.append("\n".join([self.head, *self.lines, "}"]))
 
+    def _pair(self, first: str, then: str) -> str:
+        """Two lines at once: in `then` {} stands for what the first gives."""
+        checkpoint()
+        self.count = n = self.count + 2
+        self.lines.append(f"  %v{n - 1} = {first}\n  %v{n} = {then.replace('{}', f'%v{n - 1}')}")
+        return f"%v{n}"
+
     # Integers, pointers, memory
 
     def arith(self, op: str, a: Value, b: Value) -> str:
@@ -145,10 +152,10 @@ class Function:
         return self(f"select i1 {condition}, {type} {a}, {type} {b}")
 
     def min(self, a: Value, b: Value) -> str:
-        return self.select(self.cmp("slt", a, b), a, b)
+        return self._pair(f"icmp slt i64 {a}, {b}", f"select i1 {{}}, i64 {a}, i64 {b}")
 
     def max(self, a: Value, b: Value) -> str:
-        return self.select(self.cmp("sgt", a, b), a, b)
+        return self._pair(f"icmp sgt i64 {a}, {b}", f"select i1 {{}}, i64 {a}, i64 {b}")
 
     def gep(self, pointer: str, offset: Value) -> str:
         return pointer if offset == 0 else self(f"getelementptr i8, ptr {pointer}, i64 {offset}")
@@ -160,7 +167,7 @@ class Function:
         self.emit(f"store {type} {value}, ptr {pointer}, align {align}")
 
     def word(self, pointer: str, index: int) -> str:
-        return self.load("i64", self.gep(pointer, 8 * index))
+        return self._pair(f"getelementptr i8, ptr {pointer}, i64 {8 * index}", "load i64, ptr {}, align 8") if index else self.load("i64", pointer)
 
     def set_word(self, pointer: str, index: int, value: Value) -> None:
         self.store("i64", value, self.gep(pointer, 8 * index))
@@ -171,8 +178,8 @@ class Function:
     # Vectors
 
     def splat(self, type: str, lanes: int, scalar: Value) -> str:
-        one = self(f"insertelement <{lanes} x {type}> poison, {type} {scalar}, i64 0")
-        return self(f"shufflevector <{lanes} x {type}> {one}, <{lanes} x {type}> poison, <{lanes} x i32> zeroinitializer")
+        return self._pair(f"insertelement <{lanes} x {type}> poison, {type} {scalar}, i64 0",
+                          f"shufflevector <{lanes} x {type}> {{}}, <{lanes} x {type}> poison, <{lanes} x i32> zeroinitializer")
 
     def shuffle(self, type: str, lanes: int, a: str, b: str, order: Sequence[int]) -> str:
         return self(f"shufflevector <{lanes} x {type}> {a}, <{lanes} x {type}> {b}, <{len(order)} x i32> <{_i32s(tuple(order))}>")
