@@ -50,6 +50,11 @@ class Module:
             self.declared[name] = f"declare {result} @{name}({', '.join(args)})"
         return f"@{name}"
 
+    def copy(self) -> Module:
+        made = Module()
+        made.functions, made.declared = list(self.functions), dict(self.declared)
+        return made
+
     def source(self, name: str, target: Target) -> KernelSource:
         """The module's text, with `name` its public function, and a key of all that the machine code depends on."""
         ir = "\n".join([*self.functions, *self.declared.values(), ""])
