@@ -444,15 +444,16 @@ class ShapeRequests:
         self.emit = emit
 
     def broadcast(self, *shapes: Sequence[Dim]) -> tuple[Dim, ...]:
-        rank = max((len(s) for s in shapes), default=0)
+        rank = max([len(s) for s in shapes], default=0)
+        one = Dim.const(1)
         out = []
-        for i in range(rank):
-            result = Dim.const(1)
+        for i in range(-rank, 0):
+            result = one
             for s in shapes:
-                if i - rank + len(s) < 0:
+                if i + len(s) < 0 or s[i] is result:
                     continue
-                d = s[i - rank + len(s)]
-                if result is not d and result.value != 1 and d.value != 1:
+                d = s[i]
+                if result.value != 1 and d.value != 1:
                     if result.value is not None and d.value is not None:
                         raise Unsupported(f"sizes {result} and {d} do not broadcast")
                     self.emit("check", how="bcast", a=result, b=d)

@@ -120,13 +120,15 @@ def bound_call(m: "Machine", library: str, binding: Any, args: list[Any], keywor
 
 def run_binding(m: "Machine", binding: Any, args: list[Any], keywords: dict[str, Tree]) -> Tree:
     try:
-        inspect.signature(binding).bind(m.builder, *args, **keywords)
-    except TypeError as e:
-        raise Unsupported(f"arguments of {binding.__name__}: {e}") from None
-    try:
         return m.builder.tree(binding(m.builder, *args, **keywords))
     except (ValueError, IndexError) as e:  # bad arguments: the interpreter's call raises the library's own error
         raise Unsupported(str(e)) from None
+    except TypeError:
+        try:
+            inspect.signature(binding).bind(m.builder, *args, **keywords)
+        except TypeError as e:
+            raise Unsupported(f"arguments of {binding.__name__}: {e}") from None
+        raise
 
 
 def inline(m: "Machine", frame: Frame, fn: types.FunctionType, args: list[Tree], keywords: dict[str, Tree]) -> None:

@@ -59,13 +59,16 @@ class Frame:
     unroll: tuple[tuple[int, int], ...] = ()
     symbols: dict[str, tuple[str, Tree]] = field(default_factory=dict)
     receiver: Tree = None  # kept where the local is dead
+    known: Analysis | None = None
 
     @property
     def analysis(self) -> Analysis:
-        return analyse(self.bound.program)
+        if self.known is None:
+            self.known = analyse(self.bound.program)
+        return self.known
 
     def copy(self) -> "Frame":
-        return Frame(self.bound, self.pc, list(self.locals), list(self.stack), self.unroll, self.symbols, self.receiver)
+        return Frame(self.bound, self.pc, list(self.locals), list(self.stack), self.unroll, self.symbols, self.receiver, self.known)
 
 
 Frames = tuple[Frame, ...]
@@ -98,6 +101,8 @@ class Machine:
 
     def __init__(self, name: str, program_of: Callable[[Any], BoundProgram], constants: dict[Any, Any], leave_at: list[int] | None = None) -> None:
         from bcvm.specialise.builder import Builder
+        from bcvm.specialise.instructions import EXECUTE
+        self.execute = EXECUTE
         self.graph = Graph(name)
         self.program_of = program_of
         self.resolver = Resolver(self, constants)
@@ -116,7 +121,6 @@ class Machine:
         self.n_nodes = 0
         self.tick = 0
         self.leave_at, self.safe_points = leave_at, 0
-        self.weights: dict[Dim, int] = {}
         self.given: Given = frozenset()
         self.decided: dict[Value, set[Value]] = {}  # bools that are one thing or another by flags
         self.builder = Builder(self)
@@ -128,7 +132,7 @@ class Machine:
 
     def emit(self, op: str, operands: tuple[Value, ...] = (), type: Type | None = None, /, *, root: Value | None = None, **attrs: Any) -> Value:
         """Append a node with one result (or none, when type is None; then the result must not be used). root: what a view is a view of."""
-        if isinstance(type, Tensor) and any(self.weight(d) > NAMED_WEIGHT for d in type.dims):
+        if isinstance(type, Tensor) and any([d.weight > NAMED_WEIGHT for d in type.dims]):
             type = replace(type, dims=tuple(map(self.named, type.dims)))
         key = (self.block.id, op, operands, tuple(attrs.items())) if op in ("scalar", "dim") else None
         if key in self.numbers:
@@ -144,15 +148,9 @@ class Machine:
             self.stored = True
         return value  # type: ignore[return-value]
 
-    def weight(self, d: Dim) -> int:
-        known = self.weights.get(d)
-        if known is None:
-            known = self.weights[d] = weight(d)
-        return known
-
     def named(self, d: Dim) -> Dim:
         """A dim that takes long to write, as one symbol: computed once, so that expressions of it do not grow without end."""
-        if self.weight(d) <= NAMED_WEIGHT:
+        if d.weight <= NAMED_WEIGHT:
             return d
         key = (self.block.id, d)
         if key not in self.names:
@@ -203,7 +201,7 @@ class Machine:
     def start(self, block: Block, frames: Frames) -> None:
         """Run instructions into `block` from these frames up to its terminator."""
         self.block, self.frames = block, frames
-        self.safe = block.state = self.state_of(tuple(f.copy() for f in frames))
+        self.safe = block.state = self.state_of(frames)
         self.stored = False
         self.offer_exit()
         first = True
@@ -215,7 +213,7 @@ class Machine:
                 self.goto(jump, self.frames)
                 return
             if self.stored:
-                self.safe, self.stored = self.state_of(tuple(f.copy() for f in self.frames)), False
+                self.safe, self.stored = self.state_of(self.frames), False
                 self.offer_exit()
             first = False
             self.step(frame)
@@ -229,7 +227,6 @@ class Machine:
             self.safe_points += 1
 
     def step(self, frame: Frame) -> None:
-        from bcvm.specialise.instructions import EXECUTE
         self.tick += 1
         checkpoint()
         if self.n_nodes > NODE_BUDGET:
@@ -238,7 +235,7 @@ class Machine:
         stack, depth = list(frame.stack), len(self.frames)
         frames, pc = self.frames, frame.pc
         try:
-            EXECUTE[BY_OPCODE[opcode].name](self, frame, *operands)
+            self.execute[BY_OPCODE[opcode].name](self, frame, *operands)
         except Unsupported as e:
             self.frames = frames[:depth]
             frame.stack, frame.pc = stack, pc
@@ -247,7 +244,7 @@ class Machine:
     def leave(self, frame: Frame, reason: str) -> None:
         """End the block here: the interpreter goes on at this instruction."""
         self.graph.callbacks.append((frame.bound.program, frame.pc, reason))
-        self.end(Exit(self.state_of(tuple(f.copy() for f in self.frames)), reason))
+        self.end(Exit(self.state_of(self.frames), reason))
 
     def end(self, terminator: Terminator) -> None:
         self.block.end = terminator
@@ -507,7 +504,7 @@ class Machine:
         """Objects that were only looked into need not be read for themselves."""
         used: set[Value] = set()
         for block in self.graph.blocks:
-            for state in (block.state, *(n.state for n in block.nodes), block.end.state if isinstance(block.end, Exit) else None):
+            for state in {block.state, *(n.state for n in block.nodes), block.end.state if isinstance(block.end, Exit) else None}:
                 if state is not None:
                     used.update(state.values())
             for node in block.nodes:
@@ -536,11 +533,6 @@ def as_returned(tree: Tree, made: dict[Aggregate, Tree]) -> Tree:
             made[tree] = Aggregate(tree.kind, tuple(as_returned(i, made) for i in tree.items))
         return made[tree]
     return tree
-
-
-def weight(d: Dim) -> int:
-    """Atoms in a dim's expression."""
-    return sum(power * (1 if atom.kind in ("symbol", "opaque") else sum(map(weight, atom.args))) for monomial, _ in d.terms for atom, power in monomial)
 
 
 def _fixed(aggregate: Aggregate, index: int) -> bool:
