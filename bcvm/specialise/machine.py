@@ -16,6 +16,7 @@ from bcvm.bytecode.program import BoundProgram
 from bcvm.errors import Unsupported
 from bcvm.shapes.dim import Dim
 from bcvm.specialise.analysis import Analysis, analyse
+from bcvm.specialise.copies import separate_scalars
 from bcvm.specialise.resolve import SIZE_LIMIT, Resolver
 from bcvm.specialise.ssa import (
     Aggregate,
@@ -195,6 +196,7 @@ class Machine:
                 self.enter(key, edges)
         self.finish_returns()
         self.drop_unused_objects()
+        separate_scalars(self.graph)
         for i in self.graph.inputs:
             if isinstance(i.value.type, Tensor) and not i.value.type.scalar and i.value.type.dtype in self.stored_through:
                 i.writable = True
