@@ -350,10 +350,10 @@ def flat(b: Any, a: Any, contiguous: bool = False) -> Any:
 def _transpose(b: Any, a: Any, *axes_given: Any, axes: Any = None) -> Any:
     a = as_tensor(b, a)
     rank = b.rank(a)
-    given = list(axes_given) or ([] if none(b, axes) else [axes])
+    given = list(axes_given) or [axes]
     if len(given) == 1:
-        given = [] if none(b, given[0]) else sequence(b, given[0])
-    return b.transpose(a, tuple(b.axis(p, rank) for p in given) if given else tuple(range(rank))[::-1])
+        given = list(range(rank))[::-1] if none(b, given[0]) else sequence(b, given[0])
+    return b.transpose(a, tuple(b.axis(p, rank) for p in given))
 
 
 @binds("numpy.swapaxes", method="swapaxes")

@@ -180,6 +180,8 @@ def inplace(m: "Machine", name: str, target: Tree, operand: Tree) -> Tree:
     if isinstance(target, (Aggregate, Const)) and (isinstance(target, Aggregate) and target.kind in ("list", "dict") or isinstance(target, Const) and type(target.value) in (list, dict)):
         raise Unsupported("in-place change of a list or dict")
     if isinstance(target, Value) and isinstance(target.type, Tensor) and target.type.library == "numpy" and not target.type.scalar:
+        if name == "matmul" and not (m.builder.is_tensor(operand) and m.builder.rank(operand) > 1):
+            raise Unsupported("an in-place matrix product with an operand of rank under 2")
         result = apply(m, name, [target, operand])
         assert isinstance(result, Value) and isinstance(result.type, Tensor)
         store(m, target, result, same_kind=True)
