@@ -24,9 +24,9 @@ def separate_scalars(graph: Graph) -> None:
     for block, node in read:
         start = block.nodes.index(node)
         store = next((i for i, n in enumerate(block.nodes[start:], start) if n.op == "store"), len(block.nodes) + 1)
-        if all(b is block and start < at <= store for b, at in uses[node.results[0]]):
-            continue
         old = node.results[0]
+        if all(b is block and start < at <= store and not (at < len(b.nodes) and b.nodes[at].op == "view") for b, at in uses[old]):
+            continue
         graph.n_values += 1
         node.results = (Value(graph.n_values, old.type, node, root=node.operands[0]),)
         copied[id(node)] = old.node = Node("copy", node.results, {}, (old,), node.state, node.where)
@@ -51,7 +51,7 @@ def _root(v: Value) -> Value:
 
 
 def _uses(block: Block) -> Iterator[tuple[int, list[Value]]]:
-    """Where a block reads values: -1 on entry, the number of the node, or that after the last at its end."""
+    """Where a block reads values: -1 on entry, the number of the node, that after the last at its end, and beyond."""
     known: set[int] = set()
 
     def state(s: State | None) -> list[Value]:
@@ -70,6 +70,5 @@ def _uses(block: Block) -> Iterator[tuple[int, list[Value]]]:
     elif isinstance(end, Return):
         yield last, list(leaves(end.tree))
     else:
-        yield last, [end.condition] if isinstance(end, Branch) else []
         for jump in (end,) if isinstance(end, Jump) else (end.then, end.orelse) if isinstance(end, Branch) else ():
-            yield last, list(jump.args)
+            yield last + 2, list(jump.args)  # which other blocks read, behind their stores
