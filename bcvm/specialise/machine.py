@@ -225,10 +225,18 @@ class Machine:
     def offer_exit(self) -> None:
         """Test mode: leave here if the number in `leave_at` is this safe point's."""
         if self.leave_at is not None:
-            number = self.resolver.wrap(self.leave_at[0], Path(Root("const", self.leave_at), (("item", 0),)))
-            stay = self.builder.scalar("ne", number, self.safe_points)
-            self.emit("guard", (self.as_value(stay),))
+            self.emit("guard", (self.as_value(self.builder.scalar("ne", self.leave_number(), self.safe_points)),))
             self.safe_points += 1
+
+    def leave_at_last(self, block: Block, frames: Frames) -> None:
+        """Test mode: leave here in any case, so that the next call leaves elsewhere."""
+        if self.leave_at is not None:
+            self.block, self.frames, self.safe = block, frames, block.state
+            self.emit("guard", (self.as_value(self.builder.scalar("lt", self.leave_number(), 0)),))
+
+    def leave_number(self) -> Tree:
+        assert self.leave_at is not None
+        return self.resolver.wrap(self.leave_at[0], Path(Root("const", self.leave_at), (("item", 0),)))
 
     def step(self, frame: Frame) -> None:
         from bcvm.specialise.instructions import EXECUTE
@@ -503,6 +511,7 @@ class Machine:
             for edge in group:
                 edge.jump.target = block
             block.state = self.state_of(frames)
+            self.leave_at_last(block, frames)
             block.end = Return(as_returned(frames[-1].stack[-1], {}))
 
     def drop_unused_objects(self) -> None:
