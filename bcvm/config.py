@@ -88,7 +88,7 @@ def _one_of(*allowed: str) -> Callable[[Any], str]:
     def check(value: Any) -> str:
         if isinstance(value, str) and value.lower() in allowed:
             return value.lower()
-        near = difflib.get_close_matches(str(value).lower(), allowed, 1)
+        near = difflib.get_close_matches(str(value).lower(), allowed, 1) if len(allowed) > 1 else []
         raise ValueError("one of " + ", ".join(map(repr, allowed)) + (f"; did you mean {near[0]!r}?" if near else ""))
     return check
 
@@ -178,9 +178,9 @@ def _from_texts(texts: tuple[tuple[str, str], ...]) -> dict[str, Any]:
 
 
 def from_environment() -> dict[str, Any]:
-    """What the BCVM_* variables set now. TypeError or ValueError, naming the variable, for text that stands for no value."""
+    """What the BCVM_* variables set now; an empty one sets nothing. TypeError or ValueError, naming the variable, for text that stands for no value."""
     texts = ((name, os.environ.get(f"BCVM_{name.upper()}")) for name in FIELDS if name not in NOT_IN_VARIABLES)
-    return _from_texts(tuple((name, text) for name, text in texts if text is not None))
+    return _from_texts(tuple((name, text) for name, text in texts if text is not None and text.strip()))
 
 
 # -- scopes

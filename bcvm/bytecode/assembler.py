@@ -29,6 +29,8 @@ _CAPTURE = re.compile(r"(closure|global)\s+")
 
 def assemble(text: str, check: bool = True) -> Program:
     """The program that a text stands for, verified unless `check` is off. BytecodeError says the line and the reason."""
+    if not isinstance(text, str):
+        raise TypeError(f"bcvm.assemble takes a program's text, not {type(text).__name__}")
     program = _Assembler(text).program()
     if check:
         verify(program)

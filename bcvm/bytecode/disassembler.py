@@ -29,7 +29,7 @@ from bcvm.bytecode.constants import const_key
 from bcvm.bytecode.dtypes import NAMES as DTYPES
 from bcvm.bytecode.dtypes import short
 from bcvm.bytecode.instructions import BY_OPCODE, Kind
-from bcvm.bytecode.program import Annotation, Program
+from bcvm.bytecode.program import Annotation, Program, expect_program
 from bcvm.bytecode.verifier import SECTION_OF, verify
 from bcvm.errors import VerifyError
 
@@ -42,7 +42,8 @@ PLAIN_DECISION = re.compile(r"\[[^'\"#;\n\r]*[^'\"#;\s]")
 
 def disassemble(program: Program, annotations: bool = True) -> str:
     """The text form. `annotations=False` leaves out what quickening added. A program that the verifier rejects prints too,
-    without depths."""
+    without depths. TypeError for what is no Program."""
+    expect_program(program, "bcvm.disassemble")
     return _Disassembler(program, annotations).text()
 
 

@@ -87,6 +87,13 @@ class Program:
             f.write(encode(self))
 
 
+def expect_program(value: Any, where: str) -> None:
+    """TypeError for what is no Program."""
+    if not isinstance(value, Program):
+        more = ": pass its .program" if hasattr(value, "program") else ""
+        raise TypeError(f"{where} takes a Program, as f.program or bcvm.assemble(text) give, not {type(value).__name__}{more}")
+
+
 @dataclass(eq=False)
 class BoundProgram:
     """A program with its captures and imports bound. Identity matters: one per live Python function object."""

@@ -22,7 +22,7 @@ from bcvm.bytecode import hint_text
 from bcvm.bytecode.constants import const_key
 from bcvm.bytecode.effects import effects
 from bcvm.bytecode.instructions import BY_NAME, BY_OPCODE, Instruction, Kind
-from bcvm.bytecode.program import Annotation, Capture, Code, Import, Param, Position, Program
+from bcvm.bytecode.program import Annotation, Capture, Code, Import, Param, Position, Program, expect_program
 from bcvm.errors import VerifyError
 
 MAX_STACK = 10_000
@@ -50,7 +50,8 @@ class VerifiedInfo:
 
 
 def verify(program: Program) -> VerifiedInfo:
-    """Prove the rules above; VerifyError says program, instruction and rule."""
+    """Prove the rules above; VerifyError says program, instruction and rule. TypeError for what is no Program."""
+    expect_program(program, "bcvm.verify")
     return _Verifier(program).run()
 
 

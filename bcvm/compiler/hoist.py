@@ -10,13 +10,13 @@ what the program says, which may be to raise in some round, or never to come to 
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from bcvm.compiler.optimise import jumps
+from bcvm.compiler.optimise import jumps, names_a_size
 from bcvm.errors import Unsupported
 from bcvm.ops.definition import Library, Reduction, ScalarExpr
-from bcvm.shapes.dim import Dim
+from bcvm.shapes.dim import Atom, Dim
 from bcvm.specialise.builder import ShapeRequests, result_dims
 from bcvm.specialise.ssa import Aggregate, Block, Branch, Graph, Jump, Level, Node, State, Tree, Value
 from bcvm.specialise.types import Scalar, Tensor
@@ -85,6 +85,7 @@ class _Loop:
         self.graph = graph
         self.state = self._state_before()
         self.local = {r for b in self.blocks for n in b.nodes for r in n.results} | {p for b in self.blocks for p in b.params}
+        self.sizes = _named_sizes(self.blocks) - _named_sizes(set(graph.blocks) - self.blocks) - _names(d for i in graph.inputs for d in _dims(i.value))
         self.made: set[Value] = set()
         self.stored = {n.operands[0].root for b in self.blocks for n in b.nodes if n.effect}
         self.inputs = {i.value for i in graph.inputs}
@@ -134,7 +135,7 @@ class _Loop:
             return True
         if not _is_op(node) or not node.operands or not all(self._fixed(v) or _is_number(v) for v in node.operands):
             return False
-        if all(_is_number(v) or not isinstance(v.type, Tensor) for v in node.operands):
+        if all(_is_number(v) or not isinstance(v.type, Tensor) for v in node.operands) or self.sizes and not self.sizes.isdisjoint(_asked_sizes(node)):
             return False
         made = self._demands(node, [v.type.dims if isinstance(v.type, Tensor) else () for v in node.operands])
         if made != _dims(node.results[0]):
@@ -248,6 +249,31 @@ class _Loop:
 
 def _dims(v: Value) -> tuple[Dim, ...]:
     return v.type.dims if isinstance(v.type, Tensor) else ()
+
+
+def _named_sizes(blocks: set[Block]) -> set[Atom]:
+    """Sizes that have a name because of what these blocks compute, or get on entry."""
+    values = [p for b in blocks for p in b.params] + [r for b in blocks for n in b.nodes if n.op in ("scalar", "dim", "item") and names_a_size(n) for r in n.results]
+    return _names(d for v in values for d in (*_dims(v), *((v.dim,) if v.dim is not None else ())))
+
+
+def _asked_sizes(node: Node) -> set[Atom]:
+    """What the sizes of an op's result are made of: they may be those of no operand."""
+    asked = [d for given in node.attrs.get("attrs", {}).values() for d in (given if isinstance(given, tuple) else (given,)) if isinstance(d, Dim)]
+    return _names([*_dims(node.results[0]), *asked])
+
+
+def _names(dims: Iterable[Dim]) -> set[Atom]:
+    """The symbols and run-time values in dims."""
+    out: set[Atom] = set()
+    work = [a for d in dims for a in d.atoms()]
+    while work:
+        atom = work.pop()
+        if atom.kind in ("symbol", "opaque"):
+            out.add(atom)
+        else:
+            work.extend(a for d in atom.args for a in d.atoms())
+    return out
 
 
 def _is_op(node: Node) -> bool:

@@ -163,6 +163,7 @@ class OpBuilder(Protocol):
 
     # -- asking
     def is_tensor(self, v: Any) -> bool: ...
+    def is_element(self, v: Any) -> bool: ...           # a tensor that Python sees as a NumPy scalar, not as an array
     def is_none(self, v: Any) -> bool: ...
     def is_scalar(self, v: Any) -> bool: ...            # a Python bool, int or float, run-time or constant
     def is_sequence(self, v: Any) -> bool: ...          # a tuple or list value
@@ -179,6 +180,7 @@ class OpBuilder(Protocol):
     # -- building; each returns a value
     def op(self, name: str, *operands: Any, **attrs: Any) -> Any: ...  # any op of the table, dtype rule and shape rule applied
     def cast(self, v: Any, dtype: str) -> Any: ...                     # a Python scalar becomes a tensor of rank 0
+    def number(self, v: Any, dtype: str) -> Any: ...                   # a Python scalar as a NumPy scalar
     def scalar(self, name: str, *operands: Any) -> Any: ...            # arithmetic on Python scalars, Python's semantics
     def item(self, v: Any) -> Any: ...                                 # the Python scalar that a tensor of one element holds (other sizes: the error of the library)
     def size(self, v: Any, axis: int) -> Any: ...                      # an int value

@@ -361,6 +361,8 @@ def counted(b: Any, start: Any, stop: Any, step: Any, dtype: str) -> Any:
         start, stop = 0, start
     if any(b.dtype(v) != "int" for v in (start, stop, step) if not isinstance(v, int)):
         return b.unsupported("arange over floats: its length depends on rounding")
+    if dtype == "bool":
+        return b.unsupported("arange of bools")
     k = const(b, step)
     if k == 0:
         return b.unsupported("arange with step 0")

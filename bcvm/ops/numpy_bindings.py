@@ -48,6 +48,13 @@ def as_tensor(b: Any, v: Any) -> Any:
     return b.cast(v, {"int": "int64", "float": "float64"}.get(b.dtype(v), "bool"))
 
 
+def arrays(b: Any, v: Any) -> list[Any]:
+    """The arrays of a list or tuple argument. Of one array NumPy takes the rows."""
+    if not isinstance(v, (tuple, list)) and not b.is_sequence(v):
+        return b.unsupported("an array in place of a list of arrays")  # type: ignore[no-any-return]
+    return [as_tensor(b, i) for i in sequence(b, v)]
+
+
 # -- ufuncs
 
 def _operator_on_scalars(b: Any, name: str, operands: tuple[Any, ...]) -> Any:
@@ -160,9 +167,13 @@ def _reduction(name: str, *aliases: str) -> None:
                 where: Any = NOVALUE) -> Any:
         unused(b, initial=initial, where=where)
         x = as_tensor(b, a)
-        if not none(b, dtype):
-            x = b.cast(x, dtype_name(b, dtype))
-        return into(b, out, b.op(name, x, axis=axes(b, axis, b.rank(x)), keepdims=_keep(b, keepdims)))
+        named = None if none(b, dtype) else dtype_name(b, dtype)
+        if named is not None:
+            x = b.cast(x, named)
+        if name == "mean" and named is not None and not is_float(named):
+            return b.unsupported(f"np.mean in {named}")
+        made = b.op(name, x, axis=axes(b, axis, b.rank(x)), keepdims=_keep(b, keepdims))
+        return into(b, out, made if named is None else b.cast(made, named))  # sums of small integers wrap: as if they had been made in them
 
     def plain(b: Any, a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, initial: Any = NOVALUE, where: Any = NOVALUE) -> Any:
         return binding(b, a, axis, None, out, keepdims, initial, where)
@@ -208,6 +219,7 @@ _index("argmin")
 @binds("numpy.linalg.norm")
 def _norm(b: Any, x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Any:
     """The Euclidean norm: without `ord`, or ord=2 along one axis."""
+    x = as_tensor(b, x)
     on = axes(b, axis, b.rank(x))
     if not is_float(b.dtype(x)) or not none(b, ord) and (const(b, ord) != 2 or len(on) != 1):
         return b.unsupported("np.linalg.norm other than the Euclidean norm of floating point")
@@ -265,35 +277,36 @@ def _einsum(b: Any, subscripts: Any, *operands: Any, **options: Any) -> Any:
 # -- joins and splits
 
 @binds("numpy.concatenate", "numpy.concat")
-def _concatenate(b: Any, arrays: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: Any = "same_kind") -> Any:
+def _concatenate(b: Any, tensors: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: Any = "same_kind") -> Any:
     unused(b, dtype=dtype)
-    items = [as_tensor(b, v) for v in sequence(b, arrays)]
+    items = arrays(b, tensors)
     if none(b, axis):
+        if not all(map(b.is_tensor, sequence(b, tensors))):
+            return b.unsupported("np.concatenate of numbers")  # which do not decide the dtype
         items, axis = [flat(b, v) for v in items], 0
     return into(b, out, b.op("concat", *items, axis=b.axis(axis, b.rank(items[0]))))
 
 
 @binds("numpy.stack")
-def _stack(b: Any, arrays: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: Any = "same_kind") -> Any:
+def _stack(b: Any, tensors: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: Any = "same_kind") -> Any:
     unused(b, dtype=dtype)
-    items = [as_tensor(b, v) for v in sequence(b, arrays)]
+    items = arrays(b, tensors)
     return into(b, out, b.op("stack", *items, axis=b.axis(axis, b.rank(items[0]) + 1)))
 
 
-def _raised(b: Any, v: Any, rank: int) -> Any:
-    x = as_tensor(b, v)
+def _raised(b: Any, x: Any, rank: int) -> Any:
     return b.op("expand_dims", x, axis=(0,)) if b.rank(x) < rank else x
 
 
 @binds("numpy.vstack", "numpy.row_stack")
-def _vstack(b: Any, arrays: Any) -> Any:
-    items = [_raised(b, _raised(b, v, 1), 2) for v in sequence(b, arrays)]
+def _vstack(b: Any, tup: Any) -> Any:
+    items = [_raised(b, _raised(b, v, 1), 2) for v in arrays(b, tup)]
     return b.op("concat", *items, axis=0)
 
 
 @binds("numpy.hstack")
-def _hstack(b: Any, arrays: Any) -> Any:
-    items = [_raised(b, v, 1) for v in sequence(b, arrays)]
+def _hstack(b: Any, tup: Any) -> Any:
+    items = [_raised(b, v, 1) for v in arrays(b, tup)]
     return b.op("concat", *items, axis=0 if b.rank(items[0]) == 1 else 1)
 
 
@@ -335,11 +348,12 @@ def flat(b: Any, a: Any, contiguous: bool = False) -> Any:
 
 @binds("numpy.transpose", method="transpose")
 def _transpose(b: Any, a: Any, *axes_given: Any, axes: Any = None) -> Any:
+    a = as_tensor(b, a)
     rank = b.rank(a)
-    given = list(axes_given) or ([] if none(b, axes) else [axes])
+    given = list(axes_given) or [axes]
     if len(given) == 1:
-        given = [] if none(b, given[0]) else sequence(b, given[0])
-    return b.transpose(a, tuple(b.axis(p, rank) for p in given) if given else tuple(range(rank))[::-1])
+        given = list(range(rank))[::-1] if none(b, given[0]) else sequence(b, given[0])
+    return b.transpose(a, tuple(b.axis(p, rank) for p in given))
 
 
 @binds("numpy.swapaxes", method="swapaxes")
@@ -389,7 +403,7 @@ def _expand_dims(b: Any, a: Any, axis: Any) -> Any:
     return b.op("expand_dims", x, axis=tuple(sorted(b.axis(v, b.rank(x) + len(items)) for v in items)))
 
 
-binds("numpy.squeeze", method="squeeze")(squeeze)
+binds("numpy.squeeze", method="squeeze")(lambda b, a, axis=None: squeeze(b, as_tensor(b, a), axis))
 
 
 @binds("numpy.broadcast_to")
@@ -448,12 +462,14 @@ def _where(b: Any, condition: Any, x: Any = NOVALUE, y: Any = NOVALUE) -> Any:
 
 @binds("numpy.clip", method="clip")
 def clip(b: Any, a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None, **more: Any) -> Any:
-    """Bounds may be None; NaN passes."""
+    """Bounds may be None; NaN passes. All three decide the dtype."""
     unused(b, **more)
     low, high = min if none(b, a_min) else a_min, max if none(b, a_max) else a_max
     y = as_tensor(b, a)
     if none(b, low) and none(b, high):
         return b.unsupported("np.clip without bounds")
+    if b.is_tensor(high) and not none(b, low) and not b.is_tensor(low):
+        y = b.cast(y, b.dtype(b.op("minimum", y, high)))
     if not none(b, low):
         y = b.op("maximum", y, low)
     return into(b, out, y if none(b, high) else b.op("minimum", y, high), exact=False)
@@ -492,6 +508,7 @@ def _filled(name: str, value: Any) -> None:
 
     def like(b: Any, a: Any, dtype: Any = None, order: Any = "K", subok: Any = True, shape: Any = None, **more: Any) -> Any:
         unused(b, **more)
+        a = as_tensor(b, a)
         dims = list(b.dims(a)) if none(b, shape) else sizes(b, sequence(b, shape))
         return b.full(dims, value, b.dtype(a) if none(b, dtype) else dtype_name(b, dtype))
     binds(f"numpy.{name}")(binding)
@@ -515,6 +532,9 @@ def _full(b: Any, shape: Any, fill_value: Any, dtype: Any = None, order: Any = "
 @binds("numpy.full_like")
 def _full_like(b: Any, a: Any, fill_value: Any, dtype: Any = None, order: Any = "K", subok: Any = True, shape: Any = None, **more: Any) -> Any:
     unused(b, shape=shape, **more)
+    if b.is_tensor(fill_value) and b.rank(fill_value):
+        return b.unsupported("np.full_like with an array")
+    a = as_tensor(b, a)
     return b.full(list(b.dims(a)), fill_value, b.dtype(a) if none(b, dtype) else dtype_name(b, dtype))
 
 
@@ -542,7 +562,7 @@ def asarray(b: Any, a: Any, dtype: Any = None, **more: Any) -> Any:
     if not b.is_tensor(a):
         return b.unsupported("an array from other than an array")
     x = a if none(b, dtype) else b.cast(a, dtype_name(b, dtype))
-    return x if b.rank(x) else b.reshape(x, ())  # of a NumPy scalar an array of rank 0
+    return b.reshape(x, ()) if b.is_element(x) else x  # of a NumPy scalar an array of rank 0
 
 
 @binds("numpy.ascontiguousarray")
@@ -554,7 +574,11 @@ def _contiguous(b: Any, a: Any, dtype: Any = None, **more: Any) -> Any:
 
 def _scalar_type(name: str, dtype: str) -> None:
     def binding(b: Any, value: Any = 0) -> Any:
-        return b.cast(value, dtype) if not b.is_sequence(value) else b.unsupported(f"np.{name} of a sequence")
+        if b.is_tensor(value) and (b.rank(value) or b.is_element(value)):
+            return b.cast(value, dtype)
+        if b.is_tensor(value):
+            value = b.item(value)
+        return b.number(value, dtype) if b.is_scalar(value) else b.unsupported(f"np.{name} of other than an array or a number")
     binds(f"numpy.{name}")(binding)
 
 
@@ -571,6 +595,8 @@ def _astype(b: Any, x: Any, dtype: Any, order: Any = "K", casting: Any = "unsafe
 
 def copied(b: Any, x: Any) -> Any:
     """A tensor of its own: what is written into it must not reach x."""
+    if not b.is_tensor(x):
+        return b.unsupported("a copy of other than an array")
     return b.copy(x)
 
 

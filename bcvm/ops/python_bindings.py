@@ -18,6 +18,13 @@ def number(b: Any, v: Any) -> Any:
     return b.item(v)
 
 
+def iterated(b: Any, values: Any) -> list[Any]:
+    """The items of a list or tuple."""
+    if not isinstance(values, (tuple, list)) and not b.is_sequence(values):
+        return b.unsupported(f"an iteration over {b.describe(values)}")  # type: ignore[no-any-return]
+    return sequence(b, values)
+
+
 @binds("builtins.len", **_PYTHON)
 def _len(b: Any, v: Any) -> Any:
     if b.is_tensor(v):
@@ -32,7 +39,7 @@ def _abs(b: Any, v: Any) -> Any:
 
 def _extreme(name: str) -> None:
     def binding(b: Any, *values: Any, **options: Any) -> Any:
-        items = sequence(b, values[0]) if len(values) == 1 and not b.is_tensor(values[0]) else list(values)
+        items = iterated(b, values[0]) if len(values) == 1 else list(values)
         if options or not items or any(b.is_tensor(v) or not b.is_scalar(v) for v in items):
             return b.unsupported(f"{name}() of other than Python numbers")
         if len({b.dtype(v) for v in items}) > 1:
@@ -50,10 +57,8 @@ _extreme("max")
 
 @binds("builtins.sum", **_PYTHON)
 def _sum(b: Any, values: Any, start: Any = 0) -> Any:
-    if b.is_tensor(values):
-        return b.unsupported("sum() that iterates over a tensor")
     out = start
-    for v in sequence(b, values):
+    for v in iterated(b, values):
         out = b.op("add", out, v) if b.is_tensor(v) or b.is_tensor(out) else b.scalar("add", out, v)
     return out
 
@@ -173,6 +178,6 @@ for _name in ("floor", "ceil", "trunc"):
 @binds("math.prod", **_PYTHON)
 def _prod(b: Any, values: Any, *, start: Any = 1) -> Any:
     out = start
-    for v in sequence(b, values):
+    for v in iterated(b, values):
         out = b.scalar("mul", out, v)
     return out

@@ -59,6 +59,8 @@ def broadcasted(ctx: ShapeContext, x: Dims, dims: Sequence[DimLike]) -> tuple[Di
 
 def expanded(ctx: ShapeContext, x: Dims, axis: Sequence[int]) -> tuple[Dim, ...]:
     """New axes of size 1 at these places of the result."""
+    if any(i >= len(x) + len(axis) for i in axis):
+        raise ShapeError(f"axes {tuple(axis)} of a result of rank {len(x) + len(axis)}")
     rest = iter(x)
     return tuple(Dim.const(1) if i in axis else next(rest) for i in range(len(x) + len(axis)))
 

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from bcvm.bytecode.dtypes import itemsize
 from bcvm.errors import ShapeError, Unsupported
 from bcvm.ops.definition import OPS, Composite, Library, Op, Reduction, ScalarExpr, View
 from bcvm.ops.promotion import Operand, result_dtype
@@ -37,6 +38,9 @@ class Builder:
     # -- asking
     def is_tensor(self, v: Any) -> bool:
         return isinstance(v, Value) and isinstance(v.type, Tensor)
+
+    def is_element(self, v: Any) -> bool:
+        return self.is_tensor(v) and v.type.scalar  # type: ignore[no-any-return]
 
     def is_none(self, v: Any) -> bool:
         return v is None or isinstance(v, Const) and v.value is None
@@ -376,6 +380,7 @@ class Builder:
         v = self.tree(value)
         if isinstance(v, Value) and isinstance(v.type, Tensor):
             return self.copy(self.view(self.cast(v, dtype), sizes, "broadcast"))
+        self.fits(v, dtype)
         number = self.as_tensor(v, dtype).node
         assert number is not None
         self.m.block.nodes.pop()
@@ -389,7 +394,32 @@ class Builder:
             raise Unsupported("a negative size")
         return size
 
+    def number(self, v: Any, dtype: str) -> Value:
+        """A Python number as a NumPy scalar. Leaves where it does not fit."""
+        self.fits(v, dtype)
+        made = self.as_tensor(v, dtype)
+        return self.m.emit("copy", (made,), Tensor(self.tensor_library, dtype, (), True))
+
+    def fits(self, v: Any, dtype: str) -> None:
+        """Leave unless a Python number lies in an integer dtype: others are an error, or what the processor makes of them."""
+        if dtype[0] not in "iu" or self.dtype(v) == "bool" or (self.dtype(v), dtype) == ("int", "int64"):
+            return
+        bits = 8 * itemsize(dtype)
+        low, high = (0, (1 << bits) - 1) if dtype[0] == "u" else (-(1 << bits - 1), (1 << bits - 1) - 1)
+        if isinstance(v, (int, float)) or isinstance(v, Const):
+            value = v.value if isinstance(v, Const) else v
+            if not low <= value <= high:
+                raise Unsupported(f"{value} as {dtype}")
+            return
+        number = float if self.dtype(v) == "float" else int
+        top = min(high, (1 << 63) - 1) if number is int else high if bits < 64 else (1 << bits - 1) - 1024
+        inside = self.scalar("and", self.scalar("ge", v, number(low)), self.scalar("le", v, number(top)))
+        if not isinstance(inside, Const):
+            self.m.emit("guard", (inside,))
+
     def copy(self, v: Value) -> Value:
+        if not self.is_tensor(v):
+            raise Unsupported(f"a copy of {self.describe(v)}")
         t = v.type
         assert isinstance(t, Tensor)
         return self.m.emit("copy", (v,), Tensor(t.library, t.dtype, t.dims, t.scalar))
@@ -406,6 +436,8 @@ class Builder:
         return self.view(v, sizes, "reshape", **({"contiguous": True} if contiguous else {}))
 
     def transpose(self, v: Any, perm: Sequence[int]) -> Value:
+        if not self.is_tensor(v):
+            raise Unsupported(f"axes of {self.describe(v)}")
         dims = self.dims(v)
         if sorted(perm) != list(range(len(dims))):
             raise Unsupported(f"axes {tuple(perm)} of rank {len(dims)}")
@@ -417,6 +449,8 @@ class Builder:
 
     def slice(self, v: Any, items: Sequence[Any]) -> Value:
         from bcvm.specialise.indexing import slice_view
+        if not self.is_tensor(v):
+            raise Unsupported(f"a slice of {self.describe(v)}")
         given = [(i[0], *(None if self.is_none(x) else self.tree(x) for x in i[1:])) for i in items]
         rest = self.rank(v) - sum(i[0] != "new" for i in given)
         return slice_view(self.m, v, given + [("slice", None, None, None)] * rest)

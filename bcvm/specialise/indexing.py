@@ -28,14 +28,14 @@ def load_item(m: "Machine", obj: Tree, index: Tree) -> Tree:
         if type(obj.value) in (tuple, list, dict):
             return m.resolver.item(obj, m.builder.constant(index))
         if type(obj.value) is str:
-            return Const(obj.value[m.builder.constant(index)])
+            return Const(item_of(obj.value, m.builder.constant(index)))
         held = m.resolver.container(obj)
         if held is not None:
             return load_item(m, held, index)
     if isinstance(obj, Aggregate):
         if obj.kind in ("tuple", "list"):
             if isinstance(index, Aggregate) and index.kind == "slice":
-                return Aggregate(obj.kind, obj.items[slice(*(m.builder.constant(i) for i in index.items))])
+                return Aggregate(obj.kind, item_of(obj.items, slice(*(m.builder.constant(i) for i in index.items))))
             i = m.builder.constant(index)
             if type(i) is not int or not -len(obj.items) <= i < len(obj.items):
                 raise Unsupported(f"index {i!r} of a {obj.kind} of {len(obj.items)}")
@@ -47,6 +47,14 @@ def load_item(m: "Machine", obj: Tree, index: Tree) -> Tree:
                     return v
     from bcvm.specialise.instructions import describe
     raise Unsupported(f"a subscript of {describe(obj)}")
+
+
+def item_of(obj: Any, index: Any) -> Any:
+    """obj[index] of a plain sequence. Unsupported where Python raises."""
+    try:
+        return obj[index]
+    except (TypeError, ValueError, IndexError) as e:
+        raise Unsupported(f"{type(e).__name__}: {e}") from None
 
 
 def store_item(m: "Machine", obj: Tree, index: Tree, value: Tree) -> None:
@@ -252,7 +260,6 @@ def slice_bounds(m: "Machine", n: Dim, start: Tree, stop: Tree, step: Tree) -> t
     s = 1 if step is None else m.builder.constant(step)
     if type(s) is not int or s == 0:
         raise Unsupported(f"slice step {s!r}")
-    given = {m.builder.dim_of(tree): tree for tree in (start, stop) if tree is not None}
-    first, size = shaperules.slice_bounds(n, None if start is None else m.builder.dim_of(start), None if stop is None else m.builder.dim_of(stop), s,
-                                          lambda d: m.builder.dim_of(wrapped(m, given[d], n)))
+    low, high = (None if tree is None else m.builder.dim_of(tree) for tree in (start, stop))
+    first, size = shaperules.slice_bounds(n, low, high, s, lambda d: m.builder.dim_of(wrapped(m, m.builder.int_of(d), n)))
     return first, size, s

@@ -16,6 +16,7 @@ from bcvm.bytecode.program import BoundProgram
 from bcvm.errors import Unsupported
 from bcvm.shapes.dim import Dim
 from bcvm.specialise.analysis import Analysis, analyse
+from bcvm.specialise.copies import separate_scalars
 from bcvm.specialise.resolve import SIZE_LIMIT, Resolver
 from bcvm.specialise.ssa import (
     Aggregate,
@@ -193,6 +194,7 @@ class Machine:
                 self.enter(key, edges)
         self.finish_returns()
         self.drop_unused_objects()
+        separate_scalars(self.graph)
         for i in self.graph.inputs:
             if isinstance(i.value.type, Tensor) and not i.value.type.scalar and i.value.type.dtype in self.stored_through:
                 i.writable = True
@@ -221,10 +223,18 @@ class Machine:
     def offer_exit(self) -> None:
         """Test mode: leave here if the number in `leave_at` is this safe point's."""
         if self.leave_at is not None:
-            number = self.resolver.wrap(self.leave_at[0], Path(Root("const", self.leave_at), (("item", 0),)))
-            stay = self.builder.scalar("ne", number, self.safe_points)
-            self.emit("guard", (self.as_value(stay),))
+            self.emit("guard", (self.as_value(self.builder.scalar("ne", self.leave_number(), self.safe_points)),))
             self.safe_points += 1
+
+    def leave_at_last(self, block: Block, frames: Frames) -> None:
+        """Test mode: leave here in any case, so that the next call leaves elsewhere."""
+        if self.leave_at is not None:
+            self.block, self.frames, self.safe = block, frames, block.state
+            self.emit("guard", (self.as_value(self.builder.scalar("lt", self.leave_number(), 0)),))
+
+    def leave_number(self) -> Tree:
+        assert self.leave_at is not None
+        return self.resolver.wrap(self.leave_at[0], Path(Root("const", self.leave_at), (("item", 0),)))
 
     def step(self, frame: Frame) -> None:
         self.tick += 1
@@ -498,6 +508,7 @@ class Machine:
             for edge in group:
                 edge.jump.target = block
             block.state = self.state_of(frames)
+            self.leave_at_last(block, frames)
             block.end = Return(as_returned(frames[-1].stack[-1], {}))
 
     def drop_unused_objects(self) -> None:

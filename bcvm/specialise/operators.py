@@ -58,7 +58,7 @@ def apply(m: "Machine", name: str, args: list[Tree]) -> Tree:
         if name in ("eq", "ne") and any(isinstance(a, Const) and (a.value is None or type(a.value) in (str, bytes)) for a in args) and all(
                 isinstance(a, Const) and type(a.value) in _PLAIN or m.builder.is_scalar(a) for a in args):
             return Const(name == "ne")  # a number and something that is none
-        if all(m.builder.is_scalar(a) for a in args):
+        if all(m.builder.is_scalar(a) for a in args) and name != "matmul":
             return m.builder.scalar(_SCALAR_NAMES.get(name, name), *args)
         raise Unsupported(f"{name} of {' and '.join(m.builder.describe(a) for a in args)}")
     with library_of(m, tensors):
@@ -180,6 +180,8 @@ def inplace(m: "Machine", name: str, target: Tree, operand: Tree) -> Tree:
     if isinstance(target, (Aggregate, Const)) and (isinstance(target, Aggregate) and target.kind in ("list", "dict") or isinstance(target, Const) and type(target.value) in (list, dict)):
         raise Unsupported("in-place change of a list or dict")
     if isinstance(target, Value) and isinstance(target.type, Tensor) and target.type.library == "numpy" and not target.type.scalar:
+        if name == "matmul" and not (m.builder.is_tensor(operand) and m.builder.rank(operand) > 1):
+            raise Unsupported("an in-place matrix product with an operand of rank under 2")
         result = apply(m, name, [target, operand])
         assert isinstance(result, Value) and isinstance(result.type, Tensor)
         store(m, target, result, same_kind=True)
@@ -201,8 +203,8 @@ def store(m: "Machine", view: Value, value: Tree, same_kind: bool = False) -> No
         raise Unsupported(f"storing {b.describe(value)} into a tensor")
     if same_kind and _KINDS[b.dtype(value)[0]] > _KINDS[t.dtype[0]]:
         raise Unsupported(f"an in-place result of {b.dtype(value)} in {t.dtype}")
-    if isinstance(value, Const) and t.dtype[0] in "iu" and not (type(value.value) is float or -(1 << 31) <= value.value < (1 << 31)):
-        raise Unsupported("a large integer stored into a tensor")
+    if b.is_scalar(value):
+        b.fits(value, t.dtype)
     v = b.as_tensor(value, t.dtype)
     vdims = v.type.dims  # type: ignore[union-attr]
     if len(vdims) > t.rank:

@@ -147,12 +147,12 @@ class Resolver:
     def item(self, const: Const, key: Any) -> Tree:
         """const[key] of an exact tuple, list or dict, by a constant key."""
         container, path = const.value, const.path
-        if path is None:
-            return self.literal(container[key])
         try:
             value = container[key]
         except (LookupError, TypeError) as e:
-            raise Unsupported(f"{path}[{key!r}]: {type(e).__name__}") from None
+            raise Unsupported(f"{path or type(container).__name__}[{key!r}]: {type(e).__name__}") from None
+        if path is None:
+            return self.literal(value)
         if type(container) is not dict:
             if type(key) is not int:
                 raise Unsupported(f"{path} indexed by {type(key).__name__}")

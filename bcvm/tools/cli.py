@@ -130,7 +130,7 @@ def run(args: argparse.Namespace) -> int:
             os.environ[variable] = value
     script = Path(args.script)
     if not script.is_file():
-        raise Refused(f"{script}: no such file")
+        raise Refused(f"{script}: " + ("is a folder" if script.is_dir() else "no such file"))
     sys.argv = [args.script, *args.args]
     startup.wait(startup.wanted() or "" if os.environ.get(startup.VARIABLE, "1") not in startup.OFF else None)
     code = 0
@@ -153,9 +153,10 @@ def run(args: argparse.Namespace) -> int:
     if args.trace is not None:
         try:
             tracing.stop()
+            print(f"trace: {tracing.file}", file=sys.stderr)
         except OSError as e:
-            raise Refused(f"{args.trace}: {e.strerror}") from None
-        print(f"trace: {tracing.file}", file=sys.stderr)
+            print(f"bcvm: {args.trace}: {e.strerror}: there is no trace", file=sys.stderr)
+            code = code or 1
     functions = live_functions()
     if args.dump:
         for f in functions:

@@ -44,7 +44,7 @@ class trace:
     _running: "trace | None" = None
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = path
+        self.path = os.fspath(path)  # TypeError for what is none
         self.file: Path | None = None  # what was written
         self.dropped = 0
         self._events: list[dict[str, Any]] = []
@@ -73,6 +73,7 @@ class trace:
         self._between_compilations(self._give_back)
         trace._running = None
         self.file = place(self.path)
+        self.file.parent.mkdir(parents=True, exist_ok=True)
         self.file.write_text(json.dumps(self.content()), encoding="utf-8")
 
     def content(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import copy
 import functools
 import inspect
 import itertools
+import os
 import random
 import time
 import types
@@ -387,7 +388,7 @@ ADAPTERS: list[Callable[[Any, dict[str, Any]], Any]] = []  # frameworks add what
 
 def load(source: Any, imports: Mapping[str, Any] | None = None, captures: Mapping[str, Any] | None = None, **options: Any) -> Any:
     """A callable from a `.bc` file, its bytes, or a Program. `imports` binds the names its CALL_PY instructions and captures need;
-    a missing one is a BytecodeError that lists them."""
+    a missing one is a BytecodeError that lists them. TypeError for another source."""
     import builtins
 
     from bcvm.bytecode.binary import decode
@@ -398,10 +399,15 @@ def load(source: Any, imports: Mapping[str, Any] | None = None, captures: Mappin
         program = source
     elif isinstance(source, (bytes, bytearray, memoryview)):
         program = decode(bytes(source))
-    else:
+    elif isinstance(source, (str, os.PathLike)):
         with open(source, "rb") as f:
             program = decode(f.read())
+    else:
+        raise TypeError(f"bcvm.load takes the path of a .bc file, its bytes, or a Program, not {type(source).__name__}")
     verify(program)
+    for name, values in (("imports", imports), ("captures", captures)):
+        if values is not None and not isinstance(values, Mapping):
+            raise TypeError(f"bcvm.load: {name} is a dict from name to object, not {type(values).__name__}")
     given = {**(imports or {}), **(captures or {})}
     needed = [i.name for i in program.imports] + [c.name for c in program.captures if not (c.kind == "global" and hasattr(builtins, c.name))]
     missing = sorted({n for n in needed if n not in given})

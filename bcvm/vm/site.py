@@ -32,7 +32,7 @@ LIMIT = 8       # specialisations of a site
 FAILURES = 32   # keys without native code; calls of further keys stay interpreted
 ATTEMPTS = 3    # of one key, where guards on captured values keep failing
 
-LEAVE_AT = [-1]  # test mode (option `exits`): the number of the safe point where native code leaves
+LEAVE_AT = [0]  # test mode (option `exits`): the number of the safe point where native code leaves
 
 
 class Specialisation:

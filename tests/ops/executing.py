@@ -134,6 +134,7 @@ class Executor:
         self.library = library
 
     def is_tensor(self, v: Any) -> bool: return isinstance(v, (np.ndarray, np.generic))
+    def is_element(self, v: Any) -> bool: return isinstance(v, np.generic)
     def is_none(self, v: Any) -> bool: return v is None
     def is_scalar(self, v: Any) -> bool: return isinstance(v, (bool, int, float)) and not isinstance(v, np.generic)
     def is_sequence(self, v: Any) -> bool: return isinstance(v, (tuple, list))
@@ -148,6 +149,7 @@ class Executor:
     def list(self, items: Sequence[Any]) -> Any: return list(items)
     def copy(self, v: Any) -> Any: return v.copy()
     def cast(self, v: Any, dtype: str) -> Any: return np.asarray(v).astype(dtype)
+    def number(self, v: Any, dtype: str) -> Any: return np.dtype(dtype).type(v)
     def require(self, how: str, a: Dim, b: Dim, message: str) -> None: Shapes().require(how, a, b, message)
 
     def dtype(self, v: Any) -> str:

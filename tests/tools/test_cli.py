@@ -145,3 +145,14 @@ def test_run_writes_a_trace(folder):
     done = bcvm("run", "--trace", "t.json", "--quiet", "script.py", cwd=folder)
     assert done.returncode == 0 and "trace: t.json" in done.stderr
     assert '"name": "interpret double"' in (folder / "t.json").read_text()
+
+
+def test_run_reports_where_no_trace_can_be_written(folder):
+    (folder / "file").write_text("")
+    done = bcvm("run", "--trace", "file/t.json", "script.py", cwd=folder)
+    assert done.returncode == 1 and "bcvm: file/t.json: " in done.stderr and "there is no trace" in done.stderr
+    assert "JIT Cache" in done.stdout and "Traceback" not in done.stderr
+
+
+def test_run_takes_a_file(folder):
+    assert bcvm("run", ".", cwd=folder).stderr == "bcvm: .: is a folder\n"

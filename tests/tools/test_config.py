@@ -77,6 +77,12 @@ def test_variables_are_read_as_their_type(monkeypatch, name, text, value):
     assert getattr(resolve(), name) == value
 
 
+@pytest.mark.parametrize("name", ["tier", "threads", "background", "seed"])
+def test_an_empty_variable_sets_nothing(monkeypatch, name):
+    monkeypatch.setenv(f"BCVM_{name.upper()}", " ")
+    assert resolve() == Options()
+
+
 @pytest.mark.parametrize(("name", "text"), [("background", "perhaps"), ("threads", "many"), ("threads", "0"), ("tier", "fast"), ("cache_size", "1.5"), ("seed", "-1")])
 def test_a_variable_that_stands_for_nothing_is_named(monkeypatch, name, text):
     monkeypatch.setenv(f"BCVM_{name.upper()}", text)

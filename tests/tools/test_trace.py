@@ -92,6 +92,14 @@ def test_one_trace_at_a_time(tmp_path: Path) -> None:
     assert not (tmp_path / "u.json").exists()
 
 
+def test_its_folder_is_made(tmp_path: Path) -> None:
+    with bcvm.trace(tmp_path / "a" / "b" / "t.json"):
+        pass
+    assert (tmp_path / "a" / "b" / "t.json").is_file()
+    with pytest.raises(TypeError, match="PathLike"):
+        bcvm.trace(None)  # type: ignore[arg-type]
+
+
 def test_in_a_profilers_folder_it_lies_beside_the_trace_view(tmp_path: Path) -> None:
     assert place(tmp_path / "x.json") == tmp_path / "x.json"
     assert place(tmp_path) == tmp_path / NAME

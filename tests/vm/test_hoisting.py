@@ -172,3 +172,27 @@ def test_products_of_one_item_a_round_become_one_product(f, moved, monkeypatch):
     before_loops = next(i for i, b in enumerate(graph.blocks) if b.loop)
     products = [n for b in graph.blocks[:before_loops] for n in b.nodes if n.op == "op" and n.attrs["op"].name == "matmul"]
     assert len(products) == moved, str(graph)
+
+
+def test_what_has_a_size_that_a_round_finds_stays_in_the_loop():
+    def positive(x, n):
+        y, i = x, 0
+        while i < n:
+            i += 1
+            y = x[x > 0]
+        return y * 2
+
+    def counted(x, n):
+        total = 0
+        for i in range(n):
+            k = int(x.sum()) % 3 + i
+            total = total + np.full((k, 2), x[0]).sum() + np.arange(k).sum()
+        return total
+
+    for fn in (positive, counted):
+        for way in WAYS:
+            jitted = bcvm.jit(fn, **way)
+            for n in (0, 1, 3, 3):
+                x = np.arange(9, dtype=np.int32) - 4
+                np.testing.assert_array_equal(jitted(x, n), fn(x, n))
+            assert not jitted.stats()["errors"]

@@ -66,6 +66,20 @@ def test_program_gives_what_python_gives(case: ProgramCase, tier: str) -> None:
     check(case, bcvm.jit(case.fn, tier=tier))
 
 
+@pytest.mark.parametrize("exits", ["all", "random"])
+def test_every_call_leaves_native_code_in_the_test_mode(exits: str) -> None:
+    @bcvm.jit(tier="full", background=False, exits=exits)
+    def shifted(x: Any, n: int) -> Any:
+        if n > 2:
+            x = x + n
+        return x * 2
+
+    for n in range(60):
+        np.testing.assert_array_equal(shifted(np.arange(3.0), n % 5), 2 * (np.arange(3.0) + (n % 5) * (n % 5 > 2)))
+    stats = shifted.stats()
+    assert stats["left"] == stats["calls"] == 60, stats
+
+
 @pytest.mark.parametrize("case", PROGRAMS, ids=lambda c: c.name)
 @pytest.mark.parametrize("exits", ["all", "random"])
 def test_program_gives_the_same_when_native_code_leaves_at_any_safe_point(case: ProgramCase, exits: str) -> None:
