@@ -12,8 +12,8 @@ from bcvm.ops.definition import binds
 from bcvm.ops.function_bindings import dtype_name, none
 from bcvm.ops.lookup import binding_for
 from bcvm.specialise import resolve
-from bcvm.specialise.instructions import UNROLL_TRIPS
 from bcvm.specialise.operators import library_of
+from bcvm.specialise.settle import UNROLL_TRIPS
 from bcvm.specialise.ssa import Aggregate, Path, Root, Tree, Value
 from bcvm.specialise.types import Const, Tensor
 
@@ -47,14 +47,16 @@ def cell_list(m: "Machine", const: Const) -> Tree | None:
 def configured(obj: Any, name: str) -> str:
     """The flags of MindSpore's own layers (has_bias, use_pad, ...) are what they were made with, and `training` has two values that make two programs of
     a network: one graph for both would be twice as large, and would leave native code where only PyNative can train. Ints of cells that bound a
-    loop are numbers of layers."""
+    loop are numbers of layers, and numbers of cells that decide types are sizes of layers."""
     from mindspore.nn import Cell
     cls, value = type(obj), vars(obj).get(name)
     if not issubclass(cls, Cell):
         return ""
     if type(value) is bool and (name == "training" or cls.__module__.startswith("mindspore.")):
         return "flag"
-    return "count" if type(value) is int and 0 <= value <= UNROLL_TRIPS else ""
+    if type(value) is int and 0 <= value <= UNROLL_TRIPS:
+        return "count"
+    return "number" if type(value) in (int, float) else ""
 
 
 def below_wrappers(m: "Machine", callee: Const) -> Tree | None:

@@ -7,16 +7,16 @@ from typing import Any
 from bcvm.bytecode.instructions import TABLE
 from bcvm.errors import Unsupported
 from bcvm.shapes.dim import Dim
-from bcvm.specialise import operators
+from bcvm.specialise import operators, settle
 from bcvm.specialise.calls import call
 from bcvm.specialise.hints import check_hint
 from bcvm.specialise.indexing import load_item, store_item
 from bcvm.specialise.machine import Edge, Frame, Machine
+from bcvm.specialise.settle import UNROLL_TRIPS
 from bcvm.specialise.ssa import Aggregate, Branch, Jump, Path, Root, Tree, Value
 from bcvm.specialise.types import Const, Tensor
 
 EXECUTE: dict[str, Callable[..., None]] = {}
-UNROLL_TRIPS = 16  # a for loop over a constant range of at most this many items is unrolled
 
 
 def simple(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -335,6 +335,10 @@ def cond_jump(m: Machine, f: Frame, target: int) -> None:
     condition = operators.truth(m, f.stack.pop())
     if isinstance(condition, Const):
         m.jump(f.pc + 1 if condition.value else target)
+        return
+    side = settle.side(m, f, condition, target)
+    if side is not None:
+        m.jump(f.pc + 1 if side else target)
     else:
         m.branch(condition, f.pc + 1, target)
 
@@ -357,7 +361,8 @@ def get_iter(m: Machine, f: Frame) -> None:
         if all(isinstance(i, Const) for i in tree.items) and len(range(start.value, stop.value, step.value)) <= UNROLL_TRIPS:  # type: ignore[union-attr]
             f.stack.append(Aggregate("iterator", (tree, Const(0, "unroll"))))
             return
-        f.stack.append(Aggregate("iterator", (tree, start)))
+        over = settle.trips(m, f, start, stop, step.value)
+        f.stack.append(Aggregate("iterator", (Aggregate("range", tuple(map(Const, (over.start, over.stop, over.step)))), Const(0, "unroll")) if over is not None else (tree, start)))
         return
     if isinstance(tree, Value) and isinstance(tree.type, Tensor):
         if not tree.type.rank:
