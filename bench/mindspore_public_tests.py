@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -84,7 +84,7 @@ class Plugin:
             signal.setitimer(signal.ITIMER_PROF, 0)
             stats = [f.stats() for f in self.functions]
             self.say(test=report.nodeid, outcome="counted", native=sum(s["native"] for s in stats), left=sum(s["left"] for s in stats), calls=sum(s["calls"] for s in stats),
-                     errors=sorted({e for s in stats for e in s["errors"]}))
+                     errors=sorted({e for s in stats for e in s["errors"]}), reasons=sorted({r for s in stats for r in (*s["fallbacks"], *s["exits"])}))
             self.functions.clear()
 
 
@@ -211,7 +211,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=60, help="seconds of processor time for one test")
     parser.add_argument("--file-limit", type=int, default=180, help="seconds for one file; what is left then is skipped")
     parser.add_argument("--together", type=int, default=1, help="files in one process")
-    parser.add_argument("--reasons", action="store_true", help="print why tests fail both ways")
+    parser.add_argument("--reasons", action="store_true", help="print why calls were interpreted, and why tests fail both ways")
     parser.add_argument("--quick", action="store_true", help="with jit off only what does not pass with bcvm; the rest counts as passing")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--off", type=Path, help="a JSON file that keeps the outcomes with jit off, so that they need not run again")
@@ -262,6 +262,9 @@ def main() -> None:
     counted = {test: line for test, line in args.counted.items() if line["calls"]}
     whole = sum(line["native"] == line["calls"] for line in counted.values())
     print(f"\n{len(counted)} tests call bcvm: in {whole} every call ran native from start to end, in {sum(not x['native'] and not x['left'] for x in counted.values())} none began native")
+    if args.reasons:
+        reasons = Counter(r for line in counted.values() if line["native"] < line["calls"] for r in line["reasons"])
+        print(*["", "Reasons why calls were interpreted, and tests where they were:", *(f"{n:5}  {r}" for r, n in reasons.most_common())], sep="\n")
     errors = [f"{test}: {error}" for test, line in args.counted.items() for error in line["errors"]]
     print(*["", "Errors inside bcvm, after which calls were interpreted:", *errors] if errors else [], sep="\n")
     print(*["", "Fail both ways:", *both_ways] if args.reasons else [], sep="\n")
