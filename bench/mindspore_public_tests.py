@@ -237,14 +237,17 @@ def main() -> None:
     table: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     faults: list[str] = []
     both_ways: list[str] = []
-    too_long: set[str] = set()
+    too_long: Counter[str] = Counter()
     with ThreadPoolExecutor(args.jobs) as pool:
         for without, ours in pool.map(both, batches):
             off.update(without)
-            too_long |= {test.split("::")[0] for found in (without, ours) for test, (_, why) in found.items() if TOO_LONG in why}
+            late = {test for found in (without, ours) for test, (_, why) in found.items() if TOO_LONG in why}
+            too_long += Counter(test.split("::")[0] for test in late)
             if args.off and not args.quick:
                 args.off.write_text(json.dumps(off))
             for test, (outcome, off_why) in without.items():
+                if test in late:
+                    continue
                 row = table[test.split("::")[0]]
                 row[0] += outcome == "passed"
                 row[2] += outcome != "passed"
@@ -268,7 +271,7 @@ def main() -> None:
     errors = [f"{test}: {error}" for test, line in args.counted.items() for error in line["errors"]]
     print(*["", "Errors inside bcvm, after which calls were interpreted:", *errors] if errors else [], sep="\n")
     print(*["", "Fail both ways:", *both_ways] if args.reasons else [], sep="\n")
-    print(*["", "Took too long, and were left there:", *sorted(too_long)] if too_long else [], sep="\n")
+    print(*["", "Files that took too long, and tests left out of them:", *(f"{n:5}  {file}" for file, n in too_long.items())] if too_long else [], sep="\n")
     print(*["", "Pass with jit off and not with bcvm:", *faults] if faults else ["", "No test passes with jit off and fails with bcvm."], sep="\n")
     sys.exit(bool(faults))
 

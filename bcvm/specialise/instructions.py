@@ -291,9 +291,24 @@ def call_unpacked(m: Machine, f: Frame) -> None:
     call(m, f, callee, sequence(m, args), named)
 
 
+def joined(f: Frame, target: int, parts: list[Tree]) -> str | None:
+    """The text of an f-string, of constants alone."""
+    function = f.bound.imports[target]
+    code = function.__code__
+    if code.co_names or code.co_freevars or not all(isinstance(t, Const) and type(t.value) in (bool, int, float, str, type(None)) for t in parts):
+        return None
+    text = function(*(t.value for t in parts))  # type: ignore[union-attr]
+    return text if type(text) is str else None
+
+
 @control("CALL_PY")
 def call_py(m: Machine, f: Frame, target: int, count: int, results: int) -> None:
     source = f.bound.program.imports[target].source.strip().splitlines()
+    text = joined(f, target, f.stack[len(f.stack) - count:]) if results == 1 and source and source[0].startswith(("f'", 'f"')) else None
+    if text is not None:
+        f.stack[len(f.stack) - count:] = [Const(text)]
+        f.pc += 1
+        return
     m.leave(f, "call_py: " + (source[0] if source else f.bound.program.imports[target].name))
 
 
