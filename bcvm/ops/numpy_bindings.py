@@ -571,7 +571,7 @@ def _astype(b: Any, x: Any, dtype: Any, order: Any = "K", casting: Any = "unsafe
 
 def copied(b: Any, x: Any) -> Any:
     """A tensor of its own: what is written into it must not reach x."""
-    return b.copy(x)
+    return b.copy(as_tensor(b, x))
 
 
 binds("numpy.astype", method="astype")(_astype)
