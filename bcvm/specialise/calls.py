@@ -46,16 +46,16 @@ def call(m: "Machine", frame: Frame, callee: Tree, args: list[Tree], keywords: d
     if isinstance(fn, types.MethodType):
         self_tree = m.resolver.wrap(fn.__self__, Path(Root("const", fn), (("attr", "__self__"),)))
         return call(m, frame, Const(fn.__func__), [self_tree, *args], keywords)
+    for give in RESULTS:
+        result = give(m, callee, args, keywords)
+        if result is not None:
+            return done(frame, result)
     for resolve in CALLEES:
         instead = resolve(m, callee)
         if instead is not None:
             return call(m, frame, instead, args, keywords)
     if type(fn) is types.FunctionType:
         return inline(m, frame, fn, args, keywords)
-    for give in RESULTS:
-        result = give(m, callee, args, keywords)
-        if result is not None:
-            return done(frame, result)
     if not isinstance(fn, type):
         of_class = type(fn).__dict__.get("__call__") or next((b.__dict__["__call__"] for b in type(fn).__mro__ if "__call__" in b.__dict__), None)
         if isinstance(of_class, types.FunctionType):

@@ -15,6 +15,7 @@ from bcvm.bytecode.instructions import BY_OPCODE
 from bcvm.bytecode.program import BoundProgram
 from bcvm.errors import Unsupported
 from bcvm.shapes.dim import Dim
+from bcvm.specialise import settle
 from bcvm.specialise.analysis import Analysis, analyse
 from bcvm.specialise.copies import separate_scalars
 from bcvm.specialise.resolve import SIZE_LIMIT, Resolver
@@ -75,10 +76,6 @@ class Frame:
 Frames = tuple[Frame, ...]
 Given = frozenset[tuple[Value, bool]]  # what flags are, where control has come
 PositionKey = tuple[Any, ...]
-
-
-class Again(Exception):
-    """A flag became a constant: the graph has to be made again."""
 
 
 @dataclass(eq=False)
@@ -278,7 +275,7 @@ class Machine:
     def branch(self, condition: Value, then_pc: int, else_pc: int, then_stack: Callable[[Frame], None] | None = None, else_stack: Callable[[Frame], None] | None = None) -> None:
         """End with a branch; the stack functions edit the new top frames."""
         sides = []
-        flag, given = bool(self.flags_of(condition)), self.given
+        flag, given = bool(self.flags_of(condition)) or settle.can_be(self, condition), self.given
         for pc, edit in ((then_pc, then_stack), (else_pc, else_stack)):
             frames = self.frames[:-1] + (self.frames[-1].copy(),)
             if edit:
@@ -310,7 +307,7 @@ class Machine:
         top = frames[-1].copy()
         frames = frames[:-1] + (top,)
         self.trim_unroll(top)
-        k = self.unrolled_iteration(top)
+        k = settle.iteration(self, top)
         if k is not None:
             top.unroll = tuple(u for u in top.unroll if u[0] != top.pc) + ((top.pc, k),)
         if top.pc < len(top.analysis.live):
@@ -324,19 +321,9 @@ class Machine:
             heapq.heappush(self.heap, (order, len(self.heap) + self.tick, key))
         edges.append(Edge(jump, self.block, frames, self.given))
 
-    @staticmethod
-    def unrolled_iteration(frame: Frame) -> int | None:
-        """The iteration, if the frame stands at the header of a for loop that is unrolled."""
-        code = frame.bound.program.code
-        if frame.pc in frame.analysis.loop_exit and frame.pc + 1 < len(code) and BY_OPCODE[code[frame.pc + 1].opcode].name == "FOR_NEXT":
-            it = frame.stack[-1]
-            if isinstance(it, Aggregate) and it.kind == "iterator" and isinstance(it.items[1], Const) and it.items[1].path == "unroll":
-                return int(it.items[1].value)
-        return None
-
     def enter(self, key: PositionKey, edges: list[Edge]) -> None:
         top = edges[0].frames[-1]
-        if top.pc in top.analysis.loop_exit and self.unrolled_iteration(top) is None:
+        if top.pc in top.analysis.loop_exit and not any(start == top.pc for start, _ in top.unroll):
             return self.enter_loop(key, edges)
         groups: dict[Any, list[Edge]] = {}
         for edge in edges:
@@ -352,13 +339,14 @@ class Machine:
             self.start(block, frames)
 
     def bind_flag(self, groups: list[Given]) -> None:
-        """Where variables have other types after the two sides of an `if` on a flag, all that follows would be made once per side, and again
-        at each later `if` on it. The flag is bound instead, so a graph has one side."""
-        bound = [f for flag, side in groups[0] if any((flag, not side) in other for other in groups[1:]) for f in self.flags_of(flag)]
+        """Where variables have other types after the two sides of an `if` on a flag, or on sizes of weights, all that follows would be made once per side, and
+        again at each later `if` on it. The flag is bound instead, so a graph has one side."""
+        decided = {flag for flag, side in groups[0] if any((flag, not side) in other for other in groups[1:])}
+        bound = [f for flag in decided for f in self.flags_of(flag)]
         for flag in bound:
             self.resolver.bind_flag(flag)
-        if bound:
-            raise Again
+        if settle.ask(self, decided) or bound:
+            raise settle.Again
 
     def flags_of(self, condition: Value) -> set[Value]:
         """The flags (bools that are passed or captured) that a bool is, or that say which of two it is."""
@@ -374,6 +362,8 @@ class Machine:
             if not any(self.match(version, edge) for version in versions):
                 fresh.setdefault(frames_key(edge.frames), []).append(edge)
         for group in fresh.values():
+            if versions:
+                settle.unroll(self, versions[0].frames[-1], group[0].frames[-1])
             if len(versions) >= VERSIONS:
                 self.exit_edges(group, "versions: the types of a loop's variables change too often")
                 continue
