@@ -291,6 +291,13 @@ class CompileProcess:
                 answered.error = CompileError(made)
         except (CompileError, Unavailable) as e:
             first.error = e
+        except BaseException:  # an interrupt, perhaps in the middle of a message: what follows could not be told apart
+            first.error = CompileError("the request was interrupted")
+            child, self._child = self._child, None
+            if child is not None:
+                child.kill()
+                child.end()
+            raise
         finally:
             self._asked.remove(answered)
             turns.process_works(self.stop_working if any(a.patient for a in self._asked) else None)

@@ -244,6 +244,28 @@ def test_a_fatal_error_of_llvm_fails_that_one_of_several_requests(own: CompilePr
     assert [value(own.result(asked[n])) for n in (0, 1, 3, 4)] == [0, 1, 3, 4]
 
 
+@pytest.mark.parametrize("message", [0, 1])
+def test_an_interrupt_while_an_answer_is_read_fails_that_request_alone(own: CompileProcess, message: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    emit(own, 1)
+    asked = [begin(own, slow(n, 100)) for n in range(3)]
+    exactly, reads = worker._exactly, []
+
+    def interrupted(fd: int, count: int) -> bytes | None:
+        data = exactly(fd, count)
+        reads.append(fd)
+        if len(reads) == message + 1:  # after the length, or after the whole
+            raise KeyboardInterrupt
+        return data
+
+    monkeypatch.setattr(worker, "_exactly", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        own.result(asked[0])
+    with pytest.raises(CompileError, match="interrupted"):
+        own.result(asked[0])
+    later = begin(own, slow(3, 100))
+    assert [value(own.result(a)) for a in (later, *asked[1:])] == [3, 1, 2]
+
+
 def test_copies_are_stopped_and_go_on_too(own: CompileProcess) -> None:
     asked = with_copies(own)
     own.stop_working(True)
