@@ -28,7 +28,7 @@ def short(dtype: str) -> str:
 
 
 def is_float(dtype: str) -> bool:
-    return kind(dtype) == "f"
+    return _TABLE[dtype][1] == "f"
 
 
 def is_integer(dtype: str) -> bool:

@@ -72,6 +72,7 @@ TABLE: tuple[tuple[str, str], ...] = (
 )
 INDEX: dict[str, int] = {name: i for i, (name, _) in enumerate(TABLE)}
 TYPE: dict[str, str] = dict(TABLE)
+SIGNATURE: dict[str, tuple[str, list[str]]] = {name: (result, types.rstrip(")").split(", ")) for name, type in TABLE for result, types in [type.split(" (")]}
 
 RELEASE_NS = 50_000      # predicted work from which Python's interpreter lock is released meanwhile
 
@@ -98,5 +99,8 @@ def return_code(n: int) -> int:
 
 def llvm_type(dtype: str) -> str:
     """The LLVM type that holds an element in memory; bool is a byte of 0 or 1."""
-    return {"bool": "i8", "int8": "i8", "uint8": "i8", "int16": "i16", "uint16": "i16", "int32": "i32", "uint32": "i32", "int64": "i64", "uint64": "i64",
-            "float16": "half", "bfloat16": "bfloat", "float32": "float", "float64": "double"}[dtype]
+    return _LLVM_TYPE[dtype]
+
+
+_LLVM_TYPE = {"bool": "i8", "int8": "i8", "uint8": "i8", "int16": "i16", "uint16": "i16", "int32": "i32", "uint32": "i32", "int64": "i64", "uint64": "i64",
+              "float16": "half", "bfloat16": "bfloat", "float32": "float", "float64": "double"}

@@ -54,8 +54,8 @@ class Fused:
 
 def fuse(graph: Graph) -> None:
     """Replace every attention of the graph, in place."""
-    uses = count_uses(graph)
     found = False
+    uses = count_uses(graph) if any(_name(n) == "matmul" for b in graph.blocks for n in b.nodes) else {}
     for block in graph.blocks:
         order = list(block.nodes)
         places = {id(n): i for i, n in enumerate(order)}

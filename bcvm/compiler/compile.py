@@ -77,9 +77,10 @@ def compile_graph(graph: Graph, table: KernelTable, target: Target, on_step: Cal
     step("IR")
     if fusion:
         attention.fuse(graph)
-    plan = regions.plan(graph, fusion)
+    uses = regions.count_uses(graph)
+    plan = regions.plan(graph, uses, fusion)
     if fusion:
-        epilogues.join(graph, plan)
+        epilogues.join(plan, uses)
     calls = _fused(plan, graph.blocks)
     step("Fusion", fused_ops(calls))
     flow = control.Flow(graph)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from bcvm.errors import CompileError
 
@@ -14,8 +15,7 @@ _RELA = struct.Struct("<QQq")
 RELA_SIZE = _RELA.size
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     name: str
     kind: int
     flags: int
@@ -26,8 +26,7 @@ class Section:
     align: int
 
 
-@dataclass(frozen=True)
-class Symbol:
+class Symbol(NamedTuple):
     """section: index of the section that defines it, 0 for none (external), 0xFFF1 for an absolute value."""
 
     name: str

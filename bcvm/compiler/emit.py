@@ -31,8 +31,9 @@ class Emitter:
 
     def let(self, text: str, stem: str = "v") -> str:
         checkpoint()
-        name = self.name(stem)
-        self.line(f"{name} = {text}")
+        self._count += 1
+        name = f"%{stem}{self._count}"
+        self.lines.append(f"  {name} = {text}")
         return name
 
     def label(self, stem: str = "b") -> str:
@@ -60,18 +61,27 @@ class Emitter:
 
     def load(self, type: str, base: str, offset: int, stem: str = "v") -> str:
         """Loads from `offset` bytes after a pointer."""
-        return self.let(f"load {type}, ptr {self.offset(base, offset)}", stem)
+        if offset == 0:
+            return self.let(f"load {type}, ptr {base}", stem)
+        checkpoint()
+        self._count = n = self._count + 2
+        self.lines.append(f"  %p{n - 1} = getelementptr i8, ptr {base}, i64 {offset}\n  %{stem}{n} = load {type}, ptr %p{n - 1}")
+        return f"%{stem}{n}"
 
     def offset(self, base: str, offset: int) -> str:
         return base if offset == 0 else self.let(f"getelementptr i8, ptr {base}, i64 {offset}", "p")
 
     def store(self, type: str, value: str, base: str, offset: int = 0) -> None:
-        self.line(f"store {type} {value}, ptr {self.offset(base, offset)}")
+        if offset == 0:
+            self.line(f"store {type} {value}, ptr {base}")
+            return
+        self._count += 1
+        self.lines.append(f"  %p{self._count} = getelementptr i8, ptr {base}, i64 {offset}\n  store {type} {value}, ptr %p{self._count}")
 
     def call(self, result: str, function: str | int, *args: tuple[str, str]) -> str:
         """Calls a C function: the name of a Python C API function, or an address. Each argument is (type, value)."""
         address = python_api(function) if isinstance(function, str) else function
-        text = f"call {result} {constant(address)}({', '.join(f'{t} {v}' for t, v in args)})"
+        text = f"call {result} {constant(address)}({', '.join([f'{t} {v}' for t, v in args])})"
         if result == "void":
             self.line(text)
             return ""

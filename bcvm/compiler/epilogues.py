@@ -5,18 +5,17 @@ dtype for it, so that what lies between the two is never a tensor in memory; and
 """
 from __future__ import annotations
 
-from bcvm.compiler.regions import PlanStep, RegionCall, count_uses, dims_of
+from bcvm.compiler.regions import PlanStep, RegionCall, dims_of
 from bcvm.ops.definition import Library
-from bcvm.specialise.ssa import Block, Graph, Node, Value
+from bcvm.specialise.ssa import Block, Node, Value
 
 MAKERS = frozenset({"conv2d", "matmul"})  # library forms whose kernels take an epilogue
 
 
-def join(graph: Graph, plan: dict[Block, list[PlanStep]]) -> None:
+def join(plan: dict[Block, list[PlanStep]], uses: dict[Value, int]) -> None:
     """Make regions epilogues of the kernels before them, where they can be. In place."""
     if not any(_maker(s) for steps in plan.values() for s in steps):
         return
-    uses = count_uses(graph)
     for steps in plan.values():
         _join(steps, uses)
 

@@ -37,15 +37,7 @@ class Compilation:
             self._answer = None
 
     def result(self) -> bytes:
-        """The object. CompileError as of `compile_ir`."""
-        data = self._data()
-        turns.checkpoint()
-        missing = elf.read(data).external()
-        if missing:
-            raise CompileError(f"generated code refers to symbols outside itself: {', '.join(sorted(missing))}; reach them through the Context's table")
-        return data
-
-    def _data(self) -> bytes:
+        """The object; whether it needs symbols from elsewhere is the loader's business. CompileError: invalid IR, or a fault of LLVM."""
         try:
             if self._answer is not None:
                 return process.result(self._answer)
@@ -69,7 +61,11 @@ def compile_ir(ir_text: str, target: Target | None = None, opt: int = 1, verify:
     opt: 0 or 1. verify: run LLVM's IR verifier first (invalid IR can crash LLVM otherwise).
     CompileError: invalid IR, code that needs a symbol outside itself, which it names, or a fault of LLVM.
     """
-    return Compilation(ir_text, target, opt, verify).result()
+    data = Compilation(ir_text, target, opt, verify).result()
+    missing = elf.read(data).external()
+    if missing:
+        raise CompileError(f"generated code refers to symbols outside itself: {', '.join(sorted(missing))}; reach them through the Context's table")
+    return data
 
 
 def assembly(ir_text: str, target: Target | None = None, opt: int = 1) -> str:

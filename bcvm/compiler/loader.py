@@ -16,6 +16,7 @@ from functools import cache
 
 from bcvm.compiler import elf
 from bcvm.errors import CompileError
+from bcvm.turns import checkpoint
 
 SEGMENT_BYTES = 1 << 20
 _ALIGN = 64
@@ -208,10 +209,11 @@ def load(obj: bytes) -> LoadedCode:
 
 
 def _load(obj: bytes) -> LoadedCode:
+    checkpoint()
     parsed = elf.read(obj)
     missing = parsed.external()
     if missing:
-        raise CompileError(f"code refers to symbols outside itself: {', '.join(sorted(missing))}")
+        raise CompileError(f"code refers to symbols outside itself: {', '.join(sorted(missing))}; reach them through the Context's table")
     offsets, end = _place(parsed)
     if not offsets:
         raise CompileError("the object has no code")

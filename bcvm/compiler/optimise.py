@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from bcvm.ops.definition import ScalarExpr
+from bcvm.ops.definition import Reduction, ScalarExpr
+from bcvm.shapes.dim import Dim
 from bcvm.specialise.ssa import Block, Branch, Exit, Graph, Jump, Node, Return, State, Terminator, Value, leaves
 from bcvm.specialise.types import Scalar, Tensor
 from bcvm.turns import checkpoint
@@ -29,7 +30,7 @@ def end_values(end: Terminator | None) -> list[Value]:
     if isinstance(end, Return):
         return list(leaves(end.tree))
     if isinstance(end, Exit):
-        return end.state.values()
+        return list(end.state.values())
     out = [end.condition] if isinstance(end, Branch) else []
     return out + [a for j in jumps(end) for a in j.args]
 
@@ -39,7 +40,7 @@ COPIES = frozenset({"concat", "pad", "full", "arange", "sum_to"})  # library for
 
 def entry_values(block: Block) -> list[Value]:
     """The values of the state at which a loop header may leave."""
-    return block.state.values() if block.loop and block.state is not None else []
+    return list(block.state.values()) if block.loop and block.state is not None else []
 
 
 def can_exit(node: Node) -> bool:
@@ -53,7 +54,6 @@ def can_exit(node: Node) -> bool:
 
 def is_region_op(node: Node) -> bool:
     """An op that becomes a step of a region (see regions)."""
-    from bcvm.ops.definition import Reduction
     return node.op == "op" and isinstance(node.attrs["op"].form, (ScalarExpr, Reduction))
 
 
@@ -115,8 +115,6 @@ def runs(axes: tuple[int, ...]) -> list[tuple[int, int]]:
 
 def _split_reductions(graph: Graph) -> None:
     """A reduction over axes that are not neighbours becomes one reduction per run of neighbours, the last run first."""
-    from bcvm.ops.definition import Reduction
-    from bcvm.shapes.dim import Dim
     for block in graph.blocks:
         out: list[Node] = []
         for node in block.nodes:
@@ -153,6 +151,12 @@ def freeze(value: Any) -> Any:
     return value
 
 
+def _content(node: Node) -> Any:
+    """All that a node is but its name and operands, hashable."""
+    types = tuple((r.type.dtype, r.type.dims) if isinstance(r.type, Tensor) else r.type.key() for r in node.results)
+    return types, freeze({k: v for k, v in node.attrs.items() if k != "op"})
+
+
 def _merge_equal(graph: Graph) -> None:
     """Within a block. A tensor that may be seen from outside, or written, stays an object of its own."""
     writes = any(n.effect for b in graph.blocks for n in b.nodes)
@@ -162,11 +166,13 @@ def _merge_equal(graph: Graph) -> None:
         for node in block.nodes:
             if node.op in ("view", "store"):
                 shown.update(node.operands)
-            if node.state is not None:
-                shown.update(node.state.values())
+    for state in {node.state for block in graph.blocks for node in block.nodes}:
+        if state is not None:
+            shown.update(state.values())
     replaced: dict[Value, Value] = {}
     for block in graph.blocks:
         seen: dict[Any, Node] = {}
+        alike: dict[Any, dict[Any, Node]] = {}
         kept: list[Node] = []
         for node in block.nodes:
             checkpoint()
@@ -178,16 +184,19 @@ def _merge_equal(graph: Graph) -> None:
             if node.op == "op" and node.attrs["op"].effects:
                 kept.append(node)
                 continue
-            tensor = any(isinstance(r.type, Tensor) for r in node.results)
-            if tensor and (node.op == "view" or writes or any(r in shown for r in node.results)):
+            if any([isinstance(r.type, Tensor) and (node.op == "view" or writes or r in shown) for r in node.results]):
                 kept.append(node)
                 continue
-            types = tuple((r.type.dtype, r.type.dims) if isinstance(r.type, Tensor) else r.type.key() for r in node.results)
-            try:
-                key = (node.op, tuple(v.id for v in node.operands), types, freeze({k: v if k != "op" else v.name for k, v in node.attrs.items()}))
-                first = seen.setdefault(key, node)
-            except TypeError:  # an attribute that cannot be hashed
-                first = node
+            attrs = node.attrs
+            short = (node.op, node.operands, id(attrs.get("op", attrs.get("a"))), id(attrs.get("b")), attrs.get("value"))
+            first = seen.setdefault(short, node)
+            if first is not node:  # perhaps equal: all that they are tells
+                try:
+                    if short not in alike:
+                        alike[short] = {_content(first): first}
+                    first = alike[short].setdefault(_content(node), node)
+                except TypeError:  # an attribute that cannot be hashed
+                    first = node
             if first is node:
                 kept.append(node)
             else:
@@ -237,11 +246,13 @@ def drop_dead(graph: Graph) -> None:
     needed: set[Value] = set()
     work: list[Value] = [v for e in _all_ends(graph) for v in end_values(e)]
     live: set[int] = set()
+    left_at: set[State] = set()
 
     def keep(node: Node) -> None:
         live.add(id(node))
         work.extend(node.operands)
-        if can_exit(node) and node.state is not None:
+        if node.state is not None and node.state not in left_at and can_exit(node):
+            left_at.add(node.state)
             work.extend(node.state.values())
 
     for block in graph.blocks:

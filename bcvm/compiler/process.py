@@ -9,6 +9,7 @@ import atexit
 import ctypes
 import fcntl
 import importlib.util
+import itertools
 import marshal
 import os
 import select
@@ -29,7 +30,7 @@ VARIABLE = "BCVM_COMPILE_PROCESS"  # 'off': LLVM is loaded into this process
 SECONDS, PER_BYTE = 60.0, 1e-3
 # A process that takes only what is left over of the processors starves if it has had less than that share of them after so long.
 STARVED_SECONDS, STARVED_SHARE = 0.3, 0.03
-WAITING = 3     # requests that were made and not answered yet, at most: their answers have to fit into a pipe
+WAITING = 6     # requests that were made and not answered yet, at most: their answers have to fit into a pipe
 PIPE = 1 << 20  # bytes that a pipe holds while nobody reads it, if the system gives so much
 _SETPGROUP = 2  # POSIX_SPAWN_SETPGROUP
 
@@ -47,7 +48,7 @@ class Died(Exception):
 
 
 class _Child:
-    """One process, from start to end."""
+    """One process, with its copies, from start to end."""
 
     def __init__(self, urgency: int, options: tuple[str, ...]) -> None:
         self._urgency = urgency  # the lowest so far
@@ -65,6 +66,7 @@ class _Child:
                 self._fds.append(pair[1 - len(self._fds)])
                 theirs.append(pair[len(theirs)])
             self.short = _widened(self._fds[0]) // 2
+            _widened(self._fds[1])
             self._fds.append(os.memfd_create("bcvm-llvm", os.MFD_CLOEXEC))
             self.pid = spawn([sys.executable, "-I", "-S", *script, where, str(urgency), *options], (*theirs, self._fds[2]))
         except BaseException:
@@ -81,16 +83,17 @@ class _Child:
             self.host = self._read(SECONDS)
         return self.host
 
-    def send(self, urgency: int, keep: tuple[str, str], request: tuple[Any, ...]) -> None:
+    def send(self, number: int, urgency: int, keep: tuple[str, str], request: tuple[Any, ...]) -> None:
         self._urgency = max(self._urgency, urgency)
         try:
-            worker.write(self._fds[0], marshal.dumps((urgency, *keep, *request)))
+            worker.write(self._fds[0], marshal.dumps((number, urgency, *keep, *request)))
         except OSError:
             raise self._died() from None
 
-    def receive(self, request: tuple[Any, ...]) -> tuple[bool, Any]:
-        made: tuple[bool, Any] = self._read(SECONDS + PER_BYTE * len(request[0]))
-        return made
+    def receive(self, request: tuple[Any, ...]) -> tuple[int, bool, Any]:
+        """The next answer: the number of its request, whether it is code. request: the first that waits for one."""
+        answer: tuple[int, bool, Any] = self._read(SECONDS + PER_BYTE * len(request[0]))
+        return answer
 
     def _read(self, seconds: float) -> Any:
         poll = select.poll()
@@ -129,12 +132,12 @@ class _Child:
     def stop(self, stopped: bool) -> None:
         """Stop its work, or let it go on."""
         with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGSTOP if stopped else signal.SIGCONT)
+            os.killpg(self.pid, signal.SIGSTOP if stopped else signal.SIGCONT)
 
     def kill(self) -> None:
         """End it now; who waits for its answer sees it end."""
         with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
+            os.killpg(self.pid, signal.SIGKILL)
 
     def leave(self) -> None:
         """Let it do what it was asked for, without this process; who waits for its answer sees it end."""
@@ -200,10 +203,14 @@ def _widened(fd: int) -> int:
     return int(fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ))
 
 
+_numbers = itertools.count()
+
+
 class Answer:
     """What a request will bring: its code, or an error."""
 
     def __init__(self, patient: bool, keep: tuple[str, str], request: tuple[Any, ...]) -> None:
+        self.number = next(_numbers)
         self.patient, self.keep, self.request = patient, keep, request
         self.child: _Child | None = None  # that was asked
         self.code = b""
@@ -273,21 +280,26 @@ class CompileProcess:
         return child is not None and len(self._asked) < WAITING and len(text) + sum(len(a.request[0]) for a in self._asked) < child.short
 
     def _settle(self) -> None:
-        """Take the next answer."""
-        answer = self._asked[0]
+        """Take the next answer: perhaps not that of the first request, since several are worked on. After a death they are asked for one by one."""
+        answered = first = self._asked[0]
         try:
-            answer.code = self._receive(answer)
+            number, good, made = self._receive(first)
+            answered = next(a for a in self._asked if a.number == number)
+            if good:
+                answered.code = made
+            else:
+                answered.error = CompileError(made)
         except (CompileError, Unavailable) as e:
-            answer.error = e
+            first.error = e
         finally:
-            self._asked.popleft()
+            self._asked.remove(answered)
             turns.process_works(self.stop_working if any(a.patient for a in self._asked) else None)
 
     def _send(self, answer: Answer) -> None:
         urgency = self._background if answer.patient else worker.AT_ONCE
         child = self._ready(urgency)
         try:
-            child.send(urgency, answer.keep, answer.request)
+            child.send(answer.number, urgency, answer.keep, answer.request)
         except Died:
             self._child = None
             raise
@@ -295,7 +307,7 @@ class CompileProcess:
         if answer.patient:
             turns.process_works(self.stop_working)
 
-    def _receive(self, answer: Answer) -> bytes:
+    def _receive(self, answer: Answer) -> tuple[int, bool, Any]:
         words = ""
         for _ in range(2):  # perhaps someone ended the first
             try:
@@ -303,7 +315,7 @@ class CompileProcess:
                     self._send(answer)
                 assert answer.child is not None
                 with turns.elsewhere():
-                    good, made = answer.child.receive(answer.request)
+                    return answer.child.receive(answer.request)
             except Died as e:
                 self._child = None
                 words = f"the compile process {e}"
@@ -313,11 +325,6 @@ class CompileProcess:
                     self._background = worker.BESIDE
                 elif e.late:
                     break
-                continue
-            if not good:
-                raise CompileError(made)
-            code: bytes = made
-            return code
         raise CompileError(words)
 
     def _start(self, urgency: int, options: tuple[str, ...]) -> _Child:

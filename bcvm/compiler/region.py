@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
 
-@dataclass(frozen=True)
-class RegionInput:
+class RegionInput(NamedTuple):
     """splat: known to be one element for the whole row (stride 0 there)."""
 
     dtype: str
@@ -43,20 +43,35 @@ class Step:
         object.__setattr__(self, "minus_zero", any(isinstance(v, (float, np.floating)) and v == 0 and math.copysign(1, v) < 0 for _, v in self.attrs))
 
 
-@dataclass(frozen=True)
-class RegionOutput:
+class RegionOutput(NamedTuple):
     value: int
     dtype: str
     reduced: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RegionSpec:
+    """Hash and text are asked for many times: as a key of kernels, of what they cost, of files."""
+
     rank: int
     inputs: tuple[RegionInput, ...]
     steps: tuple[Step, ...]
     outputs: tuple[RegionOutput, ...]
     kind: str = "row"
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.rank, self.inputs, self.steps, self.outputs, self.kind))
+
+    @cached_property
+    def _text(self) -> str:
+        return f"RegionSpec(rank={self.rank}, inputs={self.inputs}, steps={self.steps}, outputs={self.outputs}, kind={self.kind!r})"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from bcvm.compiler.optimise import can_exit, end_values, entry_values, is_region
 from bcvm.compiler.region import RegionInput, RegionOutput, RegionSpec, Step
 from bcvm.ops.definition import Library, Reduction
 from bcvm.shapes.dim import Dim
-from bcvm.specialise.ssa import Block, Graph, Node, Value
+from bcvm.specialise.ssa import Block, Graph, Node, State, Value
 from bcvm.specialise.types import Scalar, Tensor
 from bcvm.turns import checkpoint
 
@@ -59,11 +59,10 @@ class RegionCall:
 PlanStep = RegionCall | Node
 
 
-def plan(graph: Graph, fusion: bool = True) -> dict[Block, list[PlanStep]]:
-    """The steps of every block, in the order in which the driver runs them. fusion: False makes every op a kernel of its own."""
-    uses = count_uses(graph)
+def plan(graph: Graph, uses: dict[Value, int], fusion: bool = True) -> dict[Block, list[PlanStep]]:
+    """The steps of every block, in the order in which the driver runs them. uses: as counted. fusion: False makes every op a kernel of its own."""
     most = MAX_STEPS if fusion else 1
-    return {block: _join_stores(_Partition(block.nodes, uses, fusion, most).run(), uses) for block in graph.blocks}
+    return {block: _join_stores(_Partition(block.nodes, uses, fusion, most, block.state).run(), uses) for block in graph.blocks}
 
 
 def _join_stores(steps: list[PlanStep], uses: dict[Value, int]) -> list[PlanStep]:
@@ -99,13 +98,16 @@ def dtype_of(value: Value) -> str:
 
 def is_box(node: Node | None) -> bool:
     """A tensor of rank 0 made of a number: kept in a stack slot, or written into the regions that use it."""
-    if node is None or not node.results or not isinstance(node.results[0].type, Tensor) or node.results[0].type.dims:
+    if node is None or node.op not in ("fill", "op") or not isinstance(node.results[0].type, Tensor) or node.results[0].type.dims:
         return False
-    return (node.op == "fill" and "written" not in node.attrs) or (is_region_op(node) and node.attrs["op"].name == "cast" and isinstance(node.operands[0].type, Scalar))
+    if node.op == "fill":
+        return "written" not in node.attrs
+    return node.attrs["op"].name == "cast" and isinstance(node.operands[0].type, Scalar)
 
 
 def is_constant(value: Value) -> bool:
-    return is_box(value.node) and value.node is not None and not value.node.operands
+    node = value.node
+    return node is not None and not node.operands and is_box(node)
 
 
 def is_region_node(node: Node) -> bool:
@@ -115,16 +117,21 @@ def is_region_node(node: Node) -> bool:
 
 
 def count_uses(graph: Graph) -> dict[Value, int]:
+    """How often each value is read."""
     uses: dict[Value, int] = {}
+    left_at: dict[State, int] = {}
     for block in graph.blocks:
         read = end_values(block.end) + entry_values(block)
         for node in block.nodes:
             checkpoint()
             read.extend(node.operands)
-            if can_exit(node) and node.state is not None:
-                read.extend(node.state.values())
+            if node.state is not None and can_exit(node):
+                left_at[node.state] = left_at.get(node.state, 0) + 1
         for v in read:
             uses[v] = uses.get(v, 0) + 1
+    for state, times in left_at.items():
+        for v in state.values():
+            uses[v] = uses.get(v, 0) + times
     return uses
 
 
@@ -163,10 +170,11 @@ class _Region:
 
 
 class _Partition:
-    """speculate: elementwise ops beside a reduction, and ops that are dear to repeat, join on the assumption that sizes that may be broadcast are not."""
+    """speculate: elementwise ops beside a reduction, and ops that are dear to repeat, join on the assumption that sizes that may be broadcast are not.
+    start: the state on entry of the block, which names nothing that is made in it."""
 
-    def __init__(self, nodes: Sequence[Node], uses: dict[Value, int], speculate: bool = True, most: int = MAX_STEPS) -> None:
-        self.nodes, self.uses, self.speculate, self.most = nodes, uses, speculate, most
+    def __init__(self, nodes: Sequence[Node], uses: dict[Value, int], speculate: bool = True, most: int = MAX_STEPS, start: State | None = None) -> None:
+        self.nodes, self.uses, self.speculate, self.most, self.start = nodes, uses, speculate, most, start
         self.count = 0
         self.base = 0
         self.barrier = 0
@@ -200,8 +208,10 @@ class _Partition:
         region = self.home.get(value)
         return region.position if region is not None else self.position.get(value, 0)
 
-    def _needs(self, node: Node) -> list[Value]:
-        return list(node.operands) + (node.state.values() if can_exit(node) and node.state is not None else [])
+    def _needs(self, node: Node) -> tuple[Value, ...]:
+        if node.state is None or node.state is self.start or not can_exit(node):
+            return node.operands
+        return node.operands + node.state.values()
 
     def _read(self, values: Sequence[Value], position: int) -> None:
         for v in values:
@@ -223,9 +233,9 @@ class _Partition:
             self._bind(r, place)
 
     def _bind(self, value: Value, place: int) -> None:
-        atoms = value.dim.atoms() if value.dim is not None else set()
+        atoms = value.dim.atoms() if value.dim is not None else ()
         if len(atoms) == 1:
-            self.atoms.setdefault(atoms.pop(), place)
+            self.atoms.setdefault(next(iter(atoms)), place)
 
     def _dim_place(self, node: Node) -> list[int]:
         """Where the run-time ints are defined that the dims of a node stand for."""
@@ -237,14 +247,7 @@ class _Partition:
         for r in node.results:
             if isinstance(r.type, Tensor):
                 dims.extend(r.type.dims)
-        found: list[int] = []
-        while dims:
-            for atom in dims.pop().atoms():
-                if atom.kind in ("symbol", "opaque"):
-                    found.append(self.atoms.get(atom, 0))
-                else:
-                    dims.extend(atom.args)
-        return found
+        return [self.atoms[leaf] for d in dims if d.value is None for leaf in d.leaves() if leaf in self.atoms]
 
     def _single(self, node: Node) -> None:
         self.count += 1

@@ -11,7 +11,7 @@ from bcvm.compiler.region import KernelSource
 from bcvm.compiler.runtime import runtime
 from bcvm.errors import CompileError
 
-AHEAD = 2         # kernels that LLVM is asked for at a time
+AHEAD = 4         # kernels that LLVM is asked for at a time
 ENTRY = "kernel"  # the name of the function in code that was spliced
 
 

@@ -2,17 +2,21 @@
 package, and llvmlite only when it is needed.
 
 The compile process reads requests from its standard input and writes answers to its standard output, each a length (8 bytes) and a marshalled
-value. It ends when its input ends, that is, with the process that started it.
+value. It ends when its input ends, that is, with the process that started it. While several requests that somebody waits for are there, it has copies of
+itself, which share its input and output.
 """
 from __future__ import annotations
 
+import fcntl
 import marshal
 import os
 import sys
-from _signal import ITIMER_PROF, SIG_IGN, SIGCONT, SIGINT, setitimer, signal
-from contextlib import suppress
+from _signal import ITIMER_PROF, SIG_DFL, SIG_IGN, SIGCHLD, SIGCONT, SIGINT, SIGKILL, setitimer, signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
+from termios import FIONREAD
 from typing import Any
 
 # How urgent a request is: it takes part as everyone does; gets a part of busy processors, and so ends, but others come first; takes only what is
@@ -21,6 +25,7 @@ AT_ONCE, BESIDE, LEFT_OVER = range(3)
 NICE = 5
 CPU_SECONDS = 20.0    # of one request, and so much more for each byte of its text; LLVM takes a thousandth of that
 CPU_SECONDS_PER_BYTE = 2e-5
+PROCESSES = 3  # that answer requests, at most, and no more than there are processors: Python makes the text of some three kernels while LLVM reads one
 
 # Of LLVM, and process-wide: only for a process of our own. What they leave out takes a fifth of the time, and the code is as fast without it (bench/stalls.py, bench/matmul.py).
 OPTIONS = ("-disable-lsr", "-enable-misched=0", "-enable-post-misched=0")
@@ -94,16 +99,16 @@ def write(fd: int, message: bytes) -> None:
             data = data[os.write(fd, data):]
 
 
-def _answer(compiler: Compiler, request: list[Any], path: str, name: str) -> bytes:
+def _answer(compiler: Compiler, number: int, request: list[Any], path: str, name: str) -> bytes:
     setitimer(ITIMER_PROF, CPU_SECONDS + CPU_SECONDS_PER_BYTE * len(request[0]))  # then SIGPROF ends the process
     try:
-        made = True, compiler.emit(*request)
+        made = number, True, compiler.emit(*request)
     except ValueError as e:
-        made = False, str(e)
+        made = number, False, str(e)
     finally:
         setitimer(ITIMER_PROF, 0)
-    if made[0] and path and "__file__" in globals():  # not from an archive
-        _store().put(path, marshal.dumps((name, made[1])))
+    if made[1] and path and "__file__" in globals():  # not from an archive
+        _store().put(path, marshal.dumps((name, made[2])))
     return marshal.dumps(made)
 
 
@@ -124,31 +129,115 @@ def _give_way(urgency: int) -> None:
         os.setpriority(os.PRIO_PROCESS, 0, max(NICE, os.getpriority(os.PRIO_PROCESS, 0)))
 
 
-def _wake_with_parent() -> None:
-    """Should the parent end while this process is stopped, let it go on, to see the end of its input."""
+def _when_parent_ends(number: int) -> None:
+    """The signal that this process then gets."""
     import ctypes
-    ctypes.CDLL(None).prctl(1, SIGCONT)  # PR_SET_PDEATHSIG
+    ctypes.CDLL(None).prctl(1, number)  # PR_SET_PDEATHSIG
+
+
+class Server:
+    """This process, or a copy of it: answers requests (number, urgency, path, name, what `emit` takes) with (number, whether it is code, code or what is
+    wrong). What is to be kept in the file `path`, with a name, is still compiled when the process that asked has ended, so that one that ends early
+    leaves something for the next. A copy that fails ends all of them, and whoever asked starts anew."""
+
+    def __init__(self, compiler: Compiler, source: int, sink: int, locks: int) -> None:
+        """locks: a file of which the first two bytes are locked by who reads and who writes."""
+        self._compiler, self._source, self._sink, self._locks = compiler, source, sink, locks
+        self._parent = os.getppid()
+        self._copies: set[int] = set()
+        self._is_copy = False
+        self._most = min(PROCESSES, len(os.sched_getaffinity(0))) - 1
+        _when_parent_ends(SIGCONT)  # should it be stopped then, it has to go on, to see the end of its input
+        signal(SIGCONT, self._continue_copies)
+        signal(SIGCHLD, self._copy_ended)
+
+    def serve(self) -> None:
+        """Until the end of the input; a copy only while somebody waits for what it does."""
+        while (request := self._next()) is not None:
+            number, urgency, path, name, *rest = request
+            _give_way(urgency)
+            if os.getppid() == self._parent or path:
+                answer = _answer(self._compiler, number, rest, path, name)
+                with suppress(BrokenPipeError), self._alone(1):
+                    write(self._sink, answer)
+            if self._is_copy and urgency != AT_ONCE:
+                break
+        signal(SIGCHLD, SIG_DFL)
+        self._continue_copies()
+        for pid in self._copies:
+            _end_like(os.waitpid(pid, 0)[1])
+
+    def _next(self) -> tuple[Any, ...] | None:
+        """The next request. Another one that waits behind it is for a copy."""
+        while True:
+            with self._alone(0):
+                message = read(self._source)
+                more = any(fcntl.ioctl(self._source, FIONREAD, bytes(4)))
+            if message is None:
+                return None
+            request: tuple[Any, ...] = marshal.loads(message)
+            if not more or request[1] != AT_ONCE or self._is_copy or len(self._copies) >= self._most or not self._copy():
+                return request
+
+    def _copy(self) -> bool:
+        """Make a copy: the program, LLVM and its tables are there at once, in the same memory. Whether this is the copy."""
+        first = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError:
+            return False
+        if pid:
+            self._copies.add(pid)
+            return False
+        self._is_copy = True
+        signal(SIGCONT, SIG_DFL)
+        signal(SIGCHLD, SIG_DFL)
+        _when_parent_ends(SIGKILL)
+        if os.getppid() != first:  # it has ended already
+            os._exit(0)
+        self._parent, self._copies = first, set()
+        return True
+
+    def _continue_copies(self, *_: object) -> None:
+        for pid in self._copies:
+            with suppress(ProcessLookupError):
+                os.kill(pid, SIGCONT)
+
+    def _copy_ended(self, *_: object) -> None:
+        for pid in tuple(self._copies):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                self._copies.discard(pid)
+                _end_like(status)
+
+    @contextmanager
+    def _alone(self, byte: int) -> Iterator[None]:
+        fcntl.lockf(self._locks, fcntl.LOCK_EX, 1, byte)
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._locks, fcntl.LOCK_UN, 1, byte)
+
+
+def _end_like(status: int) -> None:
+    """End as a copy did, if it failed."""
+    if os.WIFSIGNALED(status):
+        os.kill(os.getpid(), os.WTERMSIG(status))
+    elif status:
+        os._exit(os.WEXITSTATUS(status))
 
 
 def serve(options: tuple[str, ...]) -> None:
-    """Says what the processor is, then answers requests (urgency, path, name, what `emit` takes) in order. What is to be kept in the file `path`, with a
-    name, is still compiled when the process that asked has ended, so that one that ends early leaves something for the next."""
+    """Says what the processor is, then answers requests."""
     os.closerange(3, 1 << 20)  # what libraries of the parent left open
     signal(SIGINT, SIG_IGN)
     source, sink, nothing = os.dup(0), os.dup(1), os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)  # what prints must not be taken for an answer
     compiler = Compiler(options)
-    parent = os.getppid()
-    _wake_with_parent()
+    server = Server(compiler, source, sink, 2)
     write(sink, marshal.dumps(compiler.host()))
-    while (message := read(source)) is not None:
-        urgency, path, name, *request = marshal.loads(message)
-        _give_way(urgency)
-        if os.getppid() == parent or path:
-            answer = _answer(compiler, request, path, name)
-            with suppress(BrokenPipeError):
-                write(sink, answer)
+    server.serve()
 
 
 if __name__ == "__main__":  # arguments: the folder that has llvmlite, how urgent it is, options of LLVM

@@ -35,7 +35,7 @@ class MindSporeAdapter(Adapter):
         self.module, self.tensor_py = mindspore, TensorPy
         self.executor = _pynative_executor._executor
         parameter = mindspore.Parameter(mindspore.Tensor(0.0), name="bcvm")  # its class is made by MindSpore at the first use, once
-        self.classes: tuple[type, ...] = (mindspore.Tensor, type(parameter))
+        self.classes: tuple[type, type] = (mindspore.Tensor, type(parameter))
         self.dtypes = {name: getattr(mindspore, "bool_" if name == "bool" else name) for name in _NAMES}
         self.names = {str(value): name for name, value in self.dtypes.items()}
         self.numpy = {name: np.dtype(np_dtype.bfloat16 if name == "bfloat16" else name) for name in _NAMES}
@@ -107,6 +107,7 @@ def register() -> MindSporeAdapter:
     for cls in adapter.classes:
         resolve.TENSOR_LEAVES[cls] = adapter.leaf
     CLASSES["mindspore"] = adapter.module.Tensor
+    resolve.FIXED_SIZES.add(adapter.classes[1])
     resolve.IDENTITY.append(adapter.module.Type)  # the class of dtypes
     resolve.ATTRIBUTES.append(cell_attribute)
     return adapter

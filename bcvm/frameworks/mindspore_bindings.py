@@ -174,10 +174,14 @@ bind_primitive("Select", _select)
 
 @binds(*named("masked_fill"), method="masked_fill", **MS)
 def _masked_fill(b: Any, x: Any, mask: Any, value: Any) -> Any:
-    fits = b.rank(value) == 0 and b.dtype(value) == b.dtype(x) if b.is_tensor(value) else b.dtype(value) == "float"
+    dtype = b.dtype(x)
+    if b.is_tensor(value):
+        fits = b.rank(value) == 0 and b.dtype(value) == dtype != "bfloat16"
+    else:
+        fits = dtype in {"float": ("float16", "float32", "float64"), "int": ("int32", "int64")}.get(b.dtype(value), ())
     if b.dtype(mask) != "bool" or not fits:
-        return b.unsupported("masked_fill with this mask or value")
-    return b.op("where", mask, b.cast(value, b.dtype(floating(b, x, "masked_fill"))), x)
+        return b.unsupported(f"masked_fill of {dtype} with this mask or value")
+    return b.op("where", mask, b.cast(value, dtype), x)
 
 
 bind_primitive("MaskedFill", _masked_fill)

@@ -8,6 +8,8 @@ from typing import Any
 from bcvm.bytecode.dtypes import is_float
 from bcvm.ops.definition import binds
 from bcvm.shapes.dim import Dim
+from bcvm.specialise import settle
+from bcvm.specialise.calls import run_binding
 
 MS: dict[str, str] = {"library": "mindspore"}
 
@@ -41,16 +43,8 @@ def settled(b: Any, d: Any) -> int | None:
     every call."""
     if d.value is not None:
         return int(d.value)
-    inputs = b.m.graph.inputs
-
-    def size(atom: Any) -> int:
-        n, _, axis = str(atom.args[0])[1:].partition("_") if atom.kind == "symbol" else ("", "", "")
-        read = inputs[int(n)] if n.isdigit() and axis.isdigit() and int(n) < len(inputs) else None
-        if read is None or read.path.root[0] == "arg" or not hasattr(read.example, "shape"):
-            raise LookupError(atom)
-        return int(read.example.shape[int(axis)])
     try:
-        value = int(d.evaluate(size))
+        value = settle.size(b.m, d)
     except LookupError:
         return None
     b.require("eq", d, Dim.const(value), "a weight of another size")
@@ -58,7 +52,7 @@ def settled(b: Any, d: Any) -> int | None:
 
 
 def bind_primitive(name: str, function: Callable[..., Any]) -> None:
-    binds(*primitive(name), **MS)(lambda b, prim, *args: function(b, *args))
+    binds(*primitive(name), **MS)(lambda b, prim, *args: run_binding(b.m, function, list(args), {}))
 
 
 def ms_dtype(b: Any, name: str) -> Any:

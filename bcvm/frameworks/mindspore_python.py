@@ -2,18 +2,20 @@
 made where they are called, and functions that only check. `register` adds it to what the resolver asks."""
 from __future__ import annotations
 
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from bcvm.bytecode.dtypes import is_float
 from bcvm.errors import Unsupported
 from bcvm.frameworks.mindspore_bindings import cast
+from bcvm.frameworks.mindspore_naming import ms_dtype
 from bcvm.frameworks.mindspore_routes import is_wrapper
 from bcvm.ops.definition import binds
 from bcvm.ops.function_bindings import dtype_name, none
 from bcvm.ops.lookup import binding_for
 from bcvm.specialise import resolve
-from bcvm.specialise.instructions import UNROLL_TRIPS
 from bcvm.specialise.operators import library_of
+from bcvm.specialise.settle import UNROLL_TRIPS
 from bcvm.specialise.ssa import Aggregate, Path, Root, Tree, Value
 from bcvm.specialise.types import Const, Tensor
 
@@ -47,14 +49,16 @@ def cell_list(m: "Machine", const: Const) -> Tree | None:
 def configured(obj: Any, name: str) -> str:
     """The flags of MindSpore's own layers (has_bias, use_pad, ...) are what they were made with, and `training` has two values that make two programs of
     a network: one graph for both would be twice as large, and would leave native code where only PyNative can train. Ints of cells that bound a
-    loop are numbers of layers."""
+    loop are numbers of layers, and numbers of cells that decide types are sizes of layers."""
     from mindspore.nn import Cell
     cls, value = type(obj), vars(obj).get(name)
     if not issubclass(cls, Cell):
         return ""
     if type(value) is bool and (name == "training" or cls.__module__.startswith("mindspore.")):
         return "flag"
-    return "count" if type(value) is int and 0 <= value <= UNROLL_TRIPS else ""
+    if type(value) is int and 0 <= value <= UNROLL_TRIPS:
+        return "count"
+    return "number" if type(value) in (int, float) else ""
 
 
 def below_wrappers(m: "Machine", callee: Const) -> Tree | None:
@@ -62,9 +66,55 @@ def below_wrappers(m: "Machine", callee: Const) -> Tree | None:
     fn = callee.value
     if is_wrapper(fn):
         return Const(fn.__wrapped__)
-    if type(fn).__qualname__.startswith(_CONSTANT_FUNCTIONS) and type(fn).__module__ == "mindspore.ops.primitive":
+    if _is_constexpr(fn):
         return Const(vars(fn)["fn"])
     return None
+
+
+def evaluated(m: "Machine", callee: Const, args: list[Tree], keywords: dict[str, Tree]) -> Tree | None:
+    """What MindSpore's functions for checking inputs, and those under constexpr, give for constants: they are made to run when a graph is made."""
+    fn = callee.value
+    inner = vars(fn)["fn"] if _is_constexpr(fn) else fn
+    if not isinstance(inner, FunctionType) or not (inner.__module__ or "").startswith("mindspore.") or inner is fn and inner.__module__ != "mindspore._checkparam":
+        return None
+    try:
+        read: set[Value] = set()
+        values, options = [known(m, a, read) for a in args], {k: known(m, v, read) for k, v in keywords.items()}
+    except LookupError:
+        return None
+    for number in read:
+        m.resolver.bind_scalar(number)
+    try:
+        result = inner(*values, **options)
+    except Exception as e:  # whatever it raises, the interpreter will
+        raise Unsupported(f"{inner.__name__}: {e}") from None
+    return m.resolver.literal(result) if _is_plain(result) else None
+
+
+def known(m: "Machine", tree: Tree, read: set[Value]) -> Any:
+    """The Python object of a tree of constants, and of numbers of cells, which are added to `read`. LookupError: it is made of something else."""
+    if isinstance(tree, Value) and tree in m.resolver.configured:
+        read.add(tree)
+        return m.resolver.scalars[tree][1]
+    if isinstance(tree, Const) and (isinstance(tree.value, type) or _is_plain(tree.value) and not (tree.path is not None and type(tree.value) is tuple)):
+        return tree.value
+    if isinstance(tree, Const) and type(tree.value) in (tuple, list):
+        return type(tree.value)(known(m, i, read) for i in m.resolver.items(tree))
+    if isinstance(tree, Aggregate) and tree.kind in ("tuple", "list"):
+        return (tuple if tree.kind == "tuple" else list)(known(m, i, read) for i in tree.items)
+    if isinstance(tree, Aggregate) and tree.kind == "dict":
+        return {known(m, k, read): known(m, v, read) for k, v in zip(tree.items[::2], tree.items[1::2])}
+    raise LookupError(tree)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value never changes and is what it equals."""
+    import mindspore
+    return value is None or type(value) in (bool, int, float, str) or isinstance(value, mindspore.Type) or type(value) is tuple and all(map(_is_plain, value))
+
+
+def _is_constexpr(fn: Any) -> bool:
+    return type(fn).__qualname__.startswith(_CONSTANT_FUNCTIONS) and type(fn).__module__ == "mindspore.ops.primitive"
 
 
 def made_instance(m: "Machine", callee: Const, args: list[Tree], keywords: dict[str, Tree]) -> Tree | None:
@@ -177,6 +227,54 @@ def _ranks(name: str, *ranks: int) -> None:
     binds(name, library="mindspore")(check)
 
 
+@binds("mindspore.ops.typeof", library="mindspore")
+def _typeof(b: Any, value: Any) -> Const:
+    """MindSpore's type of a value, by which its layers check their inputs."""
+    from mindspore.common import dtype as types
+
+    def of(v: Any) -> Any:
+        if b.is_tensor(v) and v.type.library == "mindspore":
+            return types.TensorType(ms_dtype(b, v.type.dtype))
+        if b.is_none(v):
+            return types.NoneType()
+        if b.is_scalar(v):
+            return {"int": types.int64, "float": types.float32, "bool": types.bool_}[b.dtype(v)]
+        if b.is_sequence(v):
+            tree = b.tree(v)
+            kind = tree.kind if isinstance(tree, Aggregate) else type(tree.value).__name__
+            if kind in ("tuple", "list"):
+                return (types.Tuple if kind == "tuple" else types.List)([of(i) for i in b.items(v)])
+        return b.unsupported(f"the type of {b.describe(v)}")
+    return Const(of(b.tree(value)))
+
+
+@binds("mindspore.ops.tuple_len", "mindspore.ops.list_len", library="mindspore")
+def _length(b: Any, sequence: Any) -> int:
+    return len(b.items(sequence))
+
+
+@binds("mindspore.ops.make_range", library="mindspore")
+def _make_range(b: Any, *bounds: Any) -> Any:
+    return b.tuple(range(*map(b.constant, bounds)))
+
+
+@binds("mindspore.ops.functional.is_sequence_value_unknown", "mindspore.ops.functional.is_sequence_shape_unknown", library="mindspore")
+def _is_unknown(b: Any, sequence: Any) -> bool:
+    return False
+
+
+@binds("mindspore.ops._primitive_cache._get_cache_prim", library="mindspore")
+def _cached_primitive(b: Any, cls: Any) -> Any:
+    """Instances of a primitive that are kept: as good as new ones."""
+    return cls
+
+
+@binds("mindspore.ops.primitive._run_op", library="mindspore")
+def _run_primitive(b: Any, primitive: Any, name: Any, arguments: Any) -> Any:
+    """Where the call of a primitive without a binding ends."""
+    return b.unsupported(f"the primitive {b.constant(name)}")
+
+
 @binds("mindspore.nn.layer.normalization._check_dim", library="mindspore")
 def _check_dim(b: Any, value: Any, target: Any, *_: Any) -> None:
     if b.constant(value) != b.constant(target):
@@ -190,4 +288,4 @@ def register() -> None:
     resolve.CONTAINERS.append(cell_list)
     resolve.CONSTANTS.append(configured)
     resolve.CALLEES.append(below_wrappers)
-    resolve.RESULTS += [made_tensor, made_instance]
+    resolve.RESULTS += [evaluated, made_tensor, made_instance]

@@ -110,7 +110,7 @@ def _flip_function(b: Any, x: Any, dims: Any = None, **options: Any) -> Any:
     return _flip(b, x, axes(b, options.pop("axis", dims), b.rank(x))) if not options else b.unsupported("flip with options")
 
 
-bind_primitive("ReverseV2", lambda b, x, axis: _flip(b, x, axes(b, axis, b.rank(x))))
+binds(*primitive("ReverseV2"), **MS)(lambda b, prim, x: _flip(b, x, axes(b, prim.axis, b.rank(x))))
 
 
 @binds(*primitive("Unstack"), **MS)

@@ -189,4 +189,5 @@ def _array(b: Any, a: Any, dtype: Any = None, **more: Any) -> Any:
     if not b.is_tensor(a) and b.is_sequence(a):
         unused(b, **more)
         return numbers(b, a, None if none(b, dtype) else dtype_name(b, dtype))
-    return asarray(b, a, dtype, **more) if not none(b, dtype) and dtype_name(b, dtype) != b.dtype(a) else asarray(b, copied(b, a))
+    x = as_tensor(b, a)
+    return asarray(b, x, dtype, **more) if not none(b, dtype) and dtype_name(b, dtype) != b.dtype(x) else asarray(b, copied(b, x))

@@ -55,7 +55,7 @@ def result_dtype(library: str, op: Op, operands: Sequence[Operand | tuple[Any, .
 
     An operand's dtype 'bool' is a bool tensor, 'pybool' a Python bool.
     """
-    given = tuple(Operand(*o) for o in operands)
+    given = tuple([o if isinstance(o, Operand) else Operand(*o) for o in operands])
     if library == "mindspore":
         return _mindspore(op, given, attrs)
     return _numpy(op, given, attrs)
@@ -91,23 +91,27 @@ def _numpy(op: Op, given: tuple[Operand, ...], attrs: dict[str, Any]) -> Promoti
     fixed = _fixed(op, given, attrs, "numpy")
     if fixed is not None:
         return fixed
-    if op.dtype in ("sum", "mean"):
+    return _by_rule(op.name, op.dtype, op.eager if isinstance(op.eager, np.ufunc) else None, int(op.operands[:1] == ("condition",)), given)
+
+
+@lru_cache(maxsize=1024)
+def _by_rule(name: str, rule: str, ufunc: np.ufunc | None, skip: int, given: tuple[Operand, ...]) -> Promotion:
+    """skip: operands in front that do not count."""
+    if rule in ("sum", "mean"):
         own = _own(given[0])
-        result = _reduced(op.dtype, own)
-        return Promotion((result if op.dtype == "sum" else own,), result)
-    skip = 1 if op.operands[:1] == ("condition",) else 0
+        result = _reduced(rule, own)
+        return Promotion((result if rule == "sum" else own,), result)
     values = given[skip:]
     checks = [check._replace(operand=check.operand + skip) for check in _range_checks(values)]
     names = _weak(values) if not NUMPY_1 else _by_value(values)
-    ufunc = op.eager if isinstance(op.eager, np.ufunc) else None
     if ufunc is None:
         common = _common(names)
-        if op.dtype == "float" and dtypes.kind(common) != "f":
+        if rule == "float" and dtypes.kind(common) != "f":
             common = "float64"
-        return Promotion(("bool",) * skip + (common,) * len(values), "bool" if op.dtype == "bool" else common, tuple(checks))
+        return Promotion(("bool",) * skip + (common,) * len(values), "bool" if rule == "bool" else common, tuple(checks))
     *inputs, result = _resolve(ufunc, names)
     if len(set(inputs)) > 1:
-        raise Unsupported(f"{op.name} of {' and '.join(inputs)} has no common dtype")
+        raise Unsupported(f"{name} of {' and '.join(inputs)} has no common dtype")
     if NUMPY_1:
         _confirm(ufunc, values, result)
     return Promotion(tuple(inputs), result, tuple(checks))

@@ -75,6 +75,8 @@ def slice_bounds(size: DimLike, start: DimLike | None, stop: DimLike | None, ste
     """First index and length of `range(size)[start:stop:step]`, as Python clamps them. `step` is a non-zero constant.
     wrap: counts an index that may be negative from the end, where there is a shorter way than by the index's dim."""
     n = dim(size)
+    if start is None and stop is None and step == 1 and n.interval()[0] >= 0:
+        return Dim.const(0), n
     low, high = (Dim.const(0), n) if step > 0 else (Dim.const(-1), n - 1)
     first = _clamped(n, start, low, high, wrap) if start is not None else (low if step > 0 else high)
     last = _clamped(n, stop, low, high, wrap) if stop is not None else (high if step > 0 else low)

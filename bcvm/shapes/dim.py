@@ -13,13 +13,14 @@ from typing import Any, Union
 
 DimLike = Union["Dim", int]
 INF = 1 << 62
+SMALL = 4096
 
 
 class Atom:
     """A factor of a monomial. kind: 'symbol' (args: name), 'floordiv', 'mod' (a, b), 'min', 'max', 'bcast' (dims),
-    'opaque' (a hashable key; the value is known at run time only). `lo`, `hi`: inclusive interval of its values."""
+    'opaque' (a hashable key; the value is known at run time only). `lo`, `hi`: inclusive interval of its values. `weight`: atoms in its expression."""
 
-    __slots__ = ("kind", "args", "lo", "hi", "order", "__weakref__")
+    __slots__ = ("kind", "args", "lo", "hi", "order", "weight", "__weakref__")
     _interned: "weakref.WeakValueDictionary[Any, Atom]" = weakref.WeakValueDictionary()
     _count = 0
 
@@ -28,6 +29,7 @@ class Atom:
     lo: int
     hi: int
     order: int
+    weight: int
 
     @classmethod
     def make(cls, kind: str, args: tuple[Any, ...], lo: int, hi: int) -> "Atom":
@@ -38,6 +40,7 @@ class Atom:
             atom.kind, atom.args, atom.lo, atom.hi = kind, args, lo, hi
             Atom._count += 1
             atom.order = Atom._count
+            atom.weight = 1 if kind in ("symbol", "opaque") else sum(d.weight for d in args)
             cls._interned[key] = atom
         return atom
 
@@ -59,26 +62,52 @@ Monomial = tuple[tuple[Atom, int], ...]  # (atom, power >= 1), sorted by atom or
 
 
 class Dim:
-    """A symbolic size; see the module. Arithmetic takes dims and ints and folds what it can."""
+    """A symbolic size; see the module. Arithmetic takes dims and ints and folds what it can. `value`: the integer if constant, else None.
+    `weight`: atoms in its expression."""
 
-    __slots__ = ("terms", "__weakref__")
+    __slots__ = ("terms", "value", "weight", "_interval", "_atoms", "_leaves", "__weakref__")
     _interned: "weakref.WeakValueDictionary[Any, Dim]" = weakref.WeakValueDictionary()
+    _small: "dict[int, Dim]" = {}  # numbers that come up again and again
 
     terms: tuple[tuple[Monomial, int], ...]  # sorted; coefficient never 0
+    value: int | None
+    weight: int
+    _interval: tuple[int, int] | None
+    _atoms: frozenset[Atom] | None
+    _leaves: frozenset[Atom] | None
 
     @classmethod
     def _make(cls, terms: dict[Monomial, int]) -> "Dim":
-        key = tuple(sorted(((m, c) for m, c in terms.items() if c), key=_term_order))
-        dim = cls._interned.get(key)
+        if len(terms) == 1:
+            (term,) = terms.items()
+            return cls._of_terms((term,) if term[1] else ())
+        return cls._of_terms(tuple(sorted(((m, c) for m, c in terms.items() if c), key=_term_order)))
+
+    @classmethod
+    def _of_terms(cls, terms: tuple[tuple[Monomial, int], ...]) -> "Dim":
+        """The dim of terms that are in order."""
+        dim = cls._interned.get(terms)
         if dim is None:
             dim = object.__new__(cls)
-            dim.terms = key
-            cls._interned[key] = dim
+            dim.terms = terms
+            dim.value = 0 if not terms else terms[0][1] if terms[0][0] == () else None
+            dim.weight = 0
+            for monomial, _ in terms:
+                for atom, power in monomial:
+                    dim.weight += power * atom.weight
+            dim._interval = dim._atoms = dim._leaves = None
+            cls._interned[terms] = dim
         return dim
 
     @classmethod
     def const(cls, value: int) -> "Dim":
-        return cls._make({(): int(value)})
+        dim = cls._small.get(value)
+        if dim is None:
+            value = int(value)
+            dim = cls._of_terms((((), value),) if value else ())
+            if abs(value) <= SMALL:
+                cls._small[value] = dim
+        return dim
 
     @classmethod
     def symbol(cls, name: str, lo: int = 0, hi: int = INF) -> "Dim":
@@ -93,21 +122,28 @@ class Dim:
     # -- queries
     @property
     def is_const(self) -> bool:
-        return not self.terms or (len(self.terms) == 1 and self.terms[0][0] == ())
+        return self.value is not None
 
-    @property
-    def value(self) -> int | None:
-        """The integer if constant, else None."""
-        if not self.terms:
-            return 0
-        return self.terms[0][1] if self.is_const else None
-
-    def atoms(self) -> set[Atom]:
+    def atoms(self) -> frozenset[Atom]:
         """The atoms of the polynomial itself (not those inside floordiv, mod, ... arguments)."""
-        return {atom for monomial, _ in self.terms for atom, _ in monomial}
+        if self._atoms is None:
+            self._atoms = frozenset(atom for monomial, _ in self.terms for atom, _ in monomial)
+        return self._atoms
+
+    def leaves(self) -> frozenset[Atom]:
+        """The symbols and opaque values that it is computed from, at any depth."""
+        if self._leaves is None:
+            self._leaves = frozenset(leaf for atom in self.atoms()
+                                     for leaf in ((atom,) if atom.kind in ("symbol", "opaque") else (x for d in atom.args for x in d.leaves())))
+        return self._leaves
 
     def interval(self) -> tuple[int, int]:
         """Bounds from the atoms' intervals; not tight."""
+        if self._interval is None:
+            self._interval = self._bounds()
+        return self._interval
+
+    def _bounds(self) -> tuple[int, int]:
         lo = hi = 0
         for monomial, c in self.terms:
             a = b = c
@@ -124,30 +160,45 @@ class Dim:
 
     # -- arithmetic
     def __add__(self, other: DimLike) -> "Dim":
+        other = dim(other)
+        if not self.terms:
+            return other
         terms = dict(self.terms)
-        for m, c in dim(other).terms:
+        for m, c in other.terms:
             terms[m] = terms.get(m, 0) + c
         return Dim._make(terms)
 
     __radd__ = __add__
 
     def __neg__(self) -> "Dim":
-        return Dim._make({m: -c for m, c in self.terms})
+        return Dim._of_terms(tuple((m, -c) for m, c in self.terms))
 
     def __sub__(self, other: DimLike) -> "Dim":
-        return self + -dim(other)
+        other = dim(other)
+        if not other.terms:
+            return self
+        terms = dict(self.terms)
+        for m, c in other.terms:
+            terms[m] = terms.get(m, 0) - c
+        return Dim._make(terms)
 
     def __rsub__(self, other: DimLike) -> "Dim":
         return dim(other) - self
 
     def __mul__(self, other: DimLike) -> "Dim":
+        other = dim(other)
+        if self.value is not None:
+            self, other = other, self
+        if other.value is not None:
+            k = other.value
+            return self if k == 1 else Dim._of_terms(tuple((m, c * k) for m, c in self.terms) if k else ())
         terms: dict[Monomial, int] = {}
         for m1, c1 in self.terms:
-            for m2, c2 in dim(other).terms:
+            for m2, c2 in other.terms:
                 powers = dict(m1)
                 for atom, p in m2:
                     powers[atom] = powers.get(atom, 0) + p
-                m = tuple(sorted(powers.items(), key=lambda f: f[0].order))
+                m = tuple(sorted(powers.items(), key=_factor_order))
                 terms[m] = terms.get(m, 0) + c1 * c2
         return Dim._make(terms)
 
@@ -159,6 +210,8 @@ class Dim:
         other = dim(other)
         if other.value == 0:
             raise ZeroDivisionError("a dim divided by 0")
+        if other.value == 1:
+            return self
         exact = _exact_quotient(self, other)
         if exact is not None:
             return exact
@@ -238,8 +291,19 @@ def broadcast(a: DimLike, b: DimLike) -> Dim:
 
 
 def product(dims: Iterable[DimLike]) -> Dim:
-    out = Dim.const(1)
-    for d in dims:
+    k, powers, sums = 1, dict[Atom, int](), []
+    for d in map(dim, dims):
+        if not d.terms:
+            return d
+        if len(d.terms) > 1:
+            sums.append(d)
+            continue
+        (monomial, c), = d.terms
+        k *= c
+        for atom, power in monomial:
+            powers[atom] = powers.get(atom, 0) + power
+    out = Dim._of_terms(((tuple(sorted(powers.items(), key=_factor_order)), k),))
+    for d in sums:
         out = out * d
     return out
 
@@ -256,8 +320,12 @@ def _single_atom(d: Dim) -> Atom | None:
     return None
 
 
+def _factor_order(factor: tuple[Atom, int]) -> int:
+    return factor[0].order
+
+
 def _term_order(term: tuple[Monomial, int]) -> Any:
-    return (-sum(p for _, p in term[0]), [(a.order, p) for a, p in term[0]])
+    return (-sum([p for _, p in term[0]]), [(a.order, p) for a, p in term[0]])
 
 
 def _dim_order(d: Dim) -> Any:
@@ -291,7 +359,7 @@ def _exact_quotient(a: Dim, b: Dim) -> Dim | None:
             return None
         for atom, p in divisor:
             powers[atom] -= p
-        terms[tuple(sorted(((x, p) for x, p in powers.items() if p), key=lambda f: f[0].order))] = c // k
+        terms[tuple(sorted(((x, p) for x, p in powers.items() if p), key=_factor_order))] = c // k
     return Dim._make(terms)
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 from bcvm.bytecode.program import BoundProgram
 from bcvm.specialise import builtins as _builtins  # noqa: F401  registers bindings
+from bcvm.specialise import settle
 from bcvm.specialise.calls import bind
-from bcvm.specialise.machine import Again, Frame, Machine
+from bcvm.specialise.machine import Frame, Machine
 from bcvm.specialise.ssa import Aggregate, Graph, Path, Root, Tree
 from bcvm.specialise.types import Const
 
@@ -66,7 +67,7 @@ def _specialise(bound: BoundProgram, make_frame: Callable[[Machine], Frame], pro
         m = Machine(bound.program.name, program_of, constants, leave_at)
         try:
             graph = m.run((make_frame(m),))
-        except Again:
+        except settle.Again:
             continue
         if m.resolver.rebound == 0 or m.n_nodes > AGAIN:
             return graph  # numbers that were found to be needed as constants are guarded, whether or not they are read as well

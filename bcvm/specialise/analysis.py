@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
+from functools import cache
 
 from bcvm.bytecode.instructions import BY_OPCODE, Kind
 from bcvm.bytecode.program import Program
@@ -33,6 +34,14 @@ def analyse(program: Program) -> Analysis:
     return _results[key]
 
 
+@cache
+def _places(opcode: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Which operands of an instruction are labels, and which are locals."""
+    kinds = [kind for _, kind in BY_OPCODE[opcode].operands]
+    labels, locals_ = (tuple(n for n, kind in enumerate(kinds) if kind is wanted) for wanted in (Kind.LABEL, Kind.LOCAL))
+    return labels, locals_
+
+
 def _analyse(program: Program) -> Analysis:
     code = program.code
     successors: list[tuple[int, ...]] = []
@@ -42,9 +51,10 @@ def _analyse(program: Program) -> Analysis:
     loop_exit: dict[int, int] = {}
     for i, (opcode, operands) in enumerate(code):
         row = BY_OPCODE[opcode]
-        labels = [v for (_, kind), v in zip(row.operands, operands) if kind is Kind.LABEL]
-        local = next((v for (_, kind), v in zip(row.operands, operands) if kind is Kind.LOCAL), None)
-        if local is not None:
+        label_at, local_at = _places(opcode)
+        labels = [operands[n] for n in label_at]
+        if local_at:
+            local = operands[local_at[0]]
             if row.name == "STORE":
                 kill[i] = 1 << local
             else:  # a read, or DELETE, which fails if unset
@@ -77,8 +87,8 @@ def _analyse(program: Program) -> Analysis:
                 mask |= gen[i]
         assigned[start] = _bits(mask)
     merges = frozenset(i for i, n in enumerate(predecessors) if n > 1) | frozenset(loop_exit)
-    interned: dict[int, frozenset[int]] = {}
-    return Analysis(merges, loop_exit, assigned, tuple(interned.setdefault(m, _bits(m)) for m in live[: len(code)]))
+    sets = {m: _bits(m) for m in set(live[:len(code)])}
+    return Analysis(merges, loop_exit, assigned, tuple(sets[m] for m in live[:len(code)]))
 
 
 def _bits(mask: int) -> frozenset[int]:

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from bcvm.errors import ShapeError, Unsupported
 from bcvm.ops.definition import OPS, Composite, Library, Op, Reduction, ScalarExpr, View
 from bcvm.ops.promotion import Operand, result_dtype
 from bcvm.shapes.dim import Dim, broadcast, dim, maximum, minimum, product
+from bcvm.specialise.settle import FOLD
 from bcvm.specialise.ssa import Aggregate, Tree, Value
 from bcvm.specialise.types import Const, Scalar, Tensor
 
@@ -18,14 +18,6 @@ if TYPE_CHECKING:
     from bcvm.specialise.machine import Machine
 
 _NUMBER = {bool: "bool", int: "int", float: "float"}
-_FOLD: dict[str, Callable[..., Any]] = {
-    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv, "mod": operator.mod, "truediv": operator.truediv,
-    "pow": operator.pow, "neg": operator.neg, "pos": operator.pos, "abs": abs, "not": operator.not_, "eq": operator.eq, "ne": operator.ne, "lt": operator.lt,
-    "le": operator.le, "gt": operator.gt, "ge": operator.ge, "and": operator.and_, "or": operator.or_, "xor": operator.xor, "shl": operator.lshift,
-    "shr": operator.rshift, "min": min, "max": max, "int": int, "float": float, "bool": bool, "invert": operator.invert,
-    "sqrt": math.sqrt, "exp": math.exp, "log": math.log, "floor": math.floor, "ceil": math.ceil,
-    "sin": math.sin, "cos": math.cos, "tan": math.tan, "tanh": math.tanh, "sinh": math.sinh, "cosh": math.cosh, "log2": math.log2, "log10": math.log10,
-}
 _COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
 _DIM_LIMIT = 1 << 61
 
@@ -148,7 +140,7 @@ class Builder:
         trees = [self.tree(o) for o in operands]
         if all(isinstance(t, Const) and type(t.value) in _NUMBER for t in trees):
             try:
-                return Const(_FOLD[name](*(t.value for t in trees)))  # type: ignore[union-attr]
+                return Const(FOLD[name](*(t.value for t in trees)))  # type: ignore[union-attr]
             except (ArithmeticError, ValueError, TypeError) as e:
                 raise Unsupported(f"{name}: {e}") from None
         kinds = [self.dtype(t) for t in trees]
@@ -478,15 +470,16 @@ class ShapeRequests:
         self.emit = emit
 
     def broadcast(self, *shapes: Sequence[Dim]) -> tuple[Dim, ...]:
-        rank = max((len(s) for s in shapes), default=0)
+        rank = max([len(s) for s in shapes], default=0)
+        one = Dim.const(1)
         out = []
-        for i in range(rank):
-            result = Dim.const(1)
+        for i in range(-rank, 0):
+            result = one
             for s in shapes:
-                if i - rank + len(s) < 0:
+                if i + len(s) < 0 or s[i] is result:
                     continue
-                d = s[i - rank + len(s)]
-                if result is not d and result.value != 1 and d.value != 1:
+                d = s[i]
+                if result.value != 1 and d.value != 1:
                     if result.value is not None and d.value is not None:
                         raise Unsupported(f"sizes {result} and {d} do not broadcast")
                     self.emit("check", how="bcast", a=result, b=d)

@@ -46,16 +46,16 @@ def call(m: "Machine", frame: Frame, callee: Tree, args: list[Tree], keywords: d
     if isinstance(fn, types.MethodType):
         self_tree = m.resolver.wrap(fn.__self__, Path(Root("const", fn), (("attr", "__self__"),)))
         return call(m, frame, Const(fn.__func__), [self_tree, *args], keywords)
+    for give in RESULTS:
+        result = give(m, callee, args, keywords)
+        if result is not None:
+            return done(frame, result)
     for resolve in CALLEES:
         instead = resolve(m, callee)
         if instead is not None:
             return call(m, frame, instead, args, keywords)
     if type(fn) is types.FunctionType:
         return inline(m, frame, fn, args, keywords)
-    for give in RESULTS:
-        result = give(m, callee, args, keywords)
-        if result is not None:
-            return done(frame, result)
     if not isinstance(fn, type):
         of_class = type(fn).__dict__.get("__call__") or next((b.__dict__["__call__"] for b in type(fn).__mro__ if "__call__" in b.__dict__), None)
         if isinstance(of_class, types.FunctionType):
@@ -120,13 +120,15 @@ def bound_call(m: "Machine", library: str, binding: Any, args: list[Any], keywor
 
 def run_binding(m: "Machine", binding: Any, args: list[Any], keywords: dict[str, Tree]) -> Tree:
     try:
-        inspect.signature(binding).bind(m.builder, *args, **keywords)
-    except TypeError as e:
-        raise Unsupported(f"arguments of {binding.__name__}: {e}") from None
-    try:
         return m.builder.tree(binding(m.builder, *args, **keywords))
     except (ValueError, IndexError) as e:  # bad arguments: the interpreter's call raises the library's own error
         raise Unsupported(str(e)) from None
+    except TypeError:
+        try:
+            inspect.signature(binding).bind(m.builder, *args, **keywords)
+        except TypeError as e:
+            raise Unsupported(f"arguments of {binding.__name__}: {e}") from None
+        raise
 
 
 def inline(m: "Machine", frame: Frame, fn: types.FunctionType, args: list[Tree], keywords: dict[str, Tree]) -> None:

@@ -2,7 +2,7 @@
 reads such an element is followed by a copy wherever a store may come before a use of it, or a view is made of it."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from bcvm.specialise.ssa import Block, Branch, Exit, Graph, Jump, Node, Return, State, Value, leaves
 from bcvm.specialise.types import Tensor
@@ -51,13 +51,13 @@ def _root(v: Value) -> Value:
     return v
 
 
-def _uses(block: Block) -> Iterator[tuple[int, list[Value]]]:
+def _uses(block: Block) -> Iterator[tuple[int, Sequence[Value]]]:
     """Where a block reads values: -1 on entry, the number of the node, that after the last at its end, and beyond."""
     known: set[int] = set()
 
-    def state(s: State | None) -> list[Value]:
+    def state(s: State | None) -> Sequence[Value]:
         if s is None or id(s) in known:
-            return []
+            return ()
         known.add(id(s))
         return s.values()
     yield -1, state(block.state)

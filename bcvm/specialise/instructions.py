@@ -7,16 +7,16 @@ from typing import Any
 from bcvm.bytecode.instructions import TABLE
 from bcvm.errors import Unsupported
 from bcvm.shapes.dim import Dim
-from bcvm.specialise import operators
+from bcvm.specialise import operators, settle
 from bcvm.specialise.calls import call
 from bcvm.specialise.hints import check_hint
 from bcvm.specialise.indexing import load_item, store_item
 from bcvm.specialise.machine import Edge, Frame, Machine
+from bcvm.specialise.settle import UNROLL_TRIPS
 from bcvm.specialise.ssa import Aggregate, Branch, Jump, Path, Root, Tree, Value
 from bcvm.specialise.types import Const, Tensor
 
 EXECUTE: dict[str, Callable[..., None]] = {}
-UNROLL_TRIPS = 16  # a for loop over a constant range of at most this many items is unrolled
 
 
 def simple(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -291,9 +291,24 @@ def call_unpacked(m: Machine, f: Frame) -> None:
     call(m, f, callee, sequence(m, args), named)
 
 
+def joined(f: Frame, target: int, parts: list[Tree]) -> str | None:
+    """The text of an f-string, of constants alone."""
+    function = f.bound.imports[target]
+    code = function.__code__
+    if code.co_names or code.co_freevars or not all(isinstance(t, Const) and type(t.value) in (bool, int, float, str, type(None)) for t in parts):
+        return None
+    text = function(*(t.value for t in parts))  # type: ignore[union-attr]
+    return text if type(text) is str else None
+
+
 @control("CALL_PY")
 def call_py(m: Machine, f: Frame, target: int, count: int, results: int) -> None:
     source = f.bound.program.imports[target].source.strip().splitlines()
+    text = joined(f, target, f.stack[len(f.stack) - count:]) if results == 1 and source and source[0].startswith(("f'", 'f"')) else None
+    if text is not None:
+        f.stack[len(f.stack) - count:] = [Const(text)]
+        f.pc += 1
+        return
     m.leave(f, "call_py: " + (source[0] if source else f.bound.program.imports[target].name))
 
 
@@ -335,6 +350,10 @@ def cond_jump(m: Machine, f: Frame, target: int) -> None:
     condition = operators.truth(m, f.stack.pop())
     if isinstance(condition, Const):
         m.jump(f.pc + 1 if condition.value else target)
+        return
+    side = settle.side(m, f, condition, target)
+    if side is not None:
+        m.jump(f.pc + 1 if side else target)
     else:
         m.branch(condition, f.pc + 1, target)
 
@@ -357,7 +376,8 @@ def get_iter(m: Machine, f: Frame) -> None:
         if all(isinstance(i, Const) for i in tree.items) and len(range(start.value, stop.value, step.value)) <= UNROLL_TRIPS:  # type: ignore[union-attr]
             f.stack.append(Aggregate("iterator", (tree, Const(0, "unroll"))))
             return
-        f.stack.append(Aggregate("iterator", (tree, start)))
+        over = settle.trips(m, f, start, stop, step.value)
+        f.stack.append(Aggregate("iterator", (Aggregate("range", tuple(map(Const, (over.start, over.stop, over.step)))), Const(0, "unroll")) if over is not None else (tree, start)))
         return
     if isinstance(tree, Value) and isinstance(tree.type, Tensor):
         if not tree.type.rank:

@@ -15,6 +15,7 @@ from bcvm.bytecode.instructions import BY_OPCODE
 from bcvm.bytecode.program import BoundProgram
 from bcvm.errors import Unsupported
 from bcvm.shapes.dim import Dim
+from bcvm.specialise import settle
 from bcvm.specialise.analysis import Analysis, analyse
 from bcvm.specialise.copies import separate_scalars
 from bcvm.specialise.resolve import SIZE_LIMIT, Resolver
@@ -60,22 +61,21 @@ class Frame:
     unroll: tuple[tuple[int, int], ...] = ()
     symbols: dict[str, tuple[str, Tree]] = field(default_factory=dict)
     receiver: Tree = None  # kept where the local is dead
+    known: Analysis | None = None
 
     @property
     def analysis(self) -> Analysis:
-        return analyse(self.bound.program)
+        if self.known is None:
+            self.known = analyse(self.bound.program)
+        return self.known
 
     def copy(self) -> "Frame":
-        return Frame(self.bound, self.pc, list(self.locals), list(self.stack), self.unroll, self.symbols, self.receiver)
+        return Frame(self.bound, self.pc, list(self.locals), list(self.stack), self.unroll, self.symbols, self.receiver, self.known)
 
 
 Frames = tuple[Frame, ...]
 Given = frozenset[tuple[Value, bool]]  # what flags are, where control has come
 PositionKey = tuple[Any, ...]
-
-
-class Again(Exception):
-    """A flag became a constant: the graph has to be made again."""
 
 
 @dataclass(eq=False)
@@ -99,6 +99,8 @@ class Machine:
 
     def __init__(self, name: str, program_of: Callable[[Any], BoundProgram], constants: dict[Any, Any], leave_at: list[int] | None = None) -> None:
         from bcvm.specialise.builder import Builder
+        from bcvm.specialise.instructions import EXECUTE
+        self.execute = EXECUTE
         self.graph = Graph(name)
         self.program_of = program_of
         self.resolver = Resolver(self, constants)
@@ -117,7 +119,6 @@ class Machine:
         self.n_nodes = 0
         self.tick = 0
         self.leave_at, self.safe_points = leave_at, 0
-        self.weights: dict[Dim, int] = {}
         self.given: Given = frozenset()
         self.decided: dict[Value, set[Value]] = {}  # bools that are one thing or another by flags
         self.builder = Builder(self)
@@ -129,7 +130,7 @@ class Machine:
 
     def emit(self, op: str, operands: tuple[Value, ...] = (), type: Type | None = None, /, *, root: Value | None = None, **attrs: Any) -> Value:
         """Append a node with one result (or none, when type is None; then the result must not be used). root: what a view is a view of."""
-        if isinstance(type, Tensor) and any(self.weight(d) > NAMED_WEIGHT for d in type.dims):
+        if isinstance(type, Tensor) and any([d.weight > NAMED_WEIGHT for d in type.dims]):
             type = replace(type, dims=tuple(map(self.named, type.dims)))
         key = (self.block.id, op, operands, tuple(attrs.items())) if op in ("scalar", "dim") else None
         if key in self.numbers:
@@ -145,15 +146,9 @@ class Machine:
             self.stored = True
         return value  # type: ignore[return-value]
 
-    def weight(self, d: Dim) -> int:
-        known = self.weights.get(d)
-        if known is None:
-            known = self.weights[d] = weight(d)
-        return known
-
     def named(self, d: Dim) -> Dim:
         """A dim that takes long to write, as one symbol: computed once, so that expressions of it do not grow without end."""
-        if self.weight(d) <= NAMED_WEIGHT:
+        if d.weight <= NAMED_WEIGHT:
             return d
         key = (self.block.id, d)
         if key not in self.names:
@@ -205,7 +200,7 @@ class Machine:
     def start(self, block: Block, frames: Frames) -> None:
         """Run instructions into `block` from these frames up to its terminator."""
         self.block, self.frames = block, frames
-        self.safe = block.state = self.state_of(tuple(f.copy() for f in frames))
+        self.safe = block.state = self.state_of(frames)
         self.stored = False
         self.offer_exit()
         first = True
@@ -217,7 +212,7 @@ class Machine:
                 self.goto(jump, self.frames)
                 return
             if self.stored:
-                self.safe, self.stored = self.state_of(tuple(f.copy() for f in self.frames)), False
+                self.safe, self.stored = self.state_of(self.frames), False
                 self.offer_exit()
             first = False
             self.step(frame)
@@ -239,7 +234,6 @@ class Machine:
         return self.resolver.wrap(self.leave_at[0], Path(Root("const", self.leave_at), (("item", 0),)))
 
     def step(self, frame: Frame) -> None:
-        from bcvm.specialise.instructions import EXECUTE
         self.tick += 1
         checkpoint()
         if self.n_nodes > NODE_BUDGET:
@@ -248,7 +242,7 @@ class Machine:
         stack, depth = list(frame.stack), len(self.frames)
         frames, pc = self.frames, frame.pc
         try:
-            EXECUTE[BY_OPCODE[opcode].name](self, frame, *operands)
+            self.execute[BY_OPCODE[opcode].name](self, frame, *operands)
         except Unsupported as e:
             self.frames = frames[:depth]
             frame.stack, frame.pc = stack, pc
@@ -257,7 +251,7 @@ class Machine:
     def leave(self, frame: Frame, reason: str) -> None:
         """End the block here: the interpreter goes on at this instruction."""
         self.graph.callbacks.append((frame.bound.program, frame.pc, reason))
-        self.end(Exit(self.state_of(tuple(f.copy() for f in self.frames)), reason))
+        self.end(Exit(self.state_of(self.frames), reason))
 
     def end(self, terminator: Terminator) -> None:
         self.block.end = terminator
@@ -281,7 +275,7 @@ class Machine:
     def branch(self, condition: Value, then_pc: int, else_pc: int, then_stack: Callable[[Frame], None] | None = None, else_stack: Callable[[Frame], None] | None = None) -> None:
         """End with a branch; the stack functions edit the new top frames."""
         sides = []
-        flag, given = bool(self.flags_of(condition)), self.given
+        flag, given = bool(self.flags_of(condition)) or settle.can_be(self, condition), self.given
         for pc, edit in ((then_pc, then_stack), (else_pc, else_stack)):
             frames = self.frames[:-1] + (self.frames[-1].copy(),)
             if edit:
@@ -313,7 +307,7 @@ class Machine:
         top = frames[-1].copy()
         frames = frames[:-1] + (top,)
         self.trim_unroll(top)
-        k = self.unrolled_iteration(top)
+        k = settle.iteration(self, top)
         if k is not None:
             top.unroll = tuple(u for u in top.unroll if u[0] != top.pc) + ((top.pc, k),)
         if top.pc < len(top.analysis.live):
@@ -327,19 +321,9 @@ class Machine:
             heapq.heappush(self.heap, (order, len(self.heap) + self.tick, key))
         edges.append(Edge(jump, self.block, frames, self.given))
 
-    @staticmethod
-    def unrolled_iteration(frame: Frame) -> int | None:
-        """The iteration, if the frame stands at the header of a for loop that is unrolled."""
-        code = frame.bound.program.code
-        if frame.pc in frame.analysis.loop_exit and frame.pc + 1 < len(code) and BY_OPCODE[code[frame.pc + 1].opcode].name == "FOR_NEXT":
-            it = frame.stack[-1]
-            if isinstance(it, Aggregate) and it.kind == "iterator" and isinstance(it.items[1], Const) and it.items[1].path == "unroll":
-                return int(it.items[1].value)
-        return None
-
     def enter(self, key: PositionKey, edges: list[Edge]) -> None:
         top = edges[0].frames[-1]
-        if top.pc in top.analysis.loop_exit and self.unrolled_iteration(top) is None:
+        if top.pc in top.analysis.loop_exit and not any(start == top.pc for start, _ in top.unroll):
             return self.enter_loop(key, edges)
         groups: dict[Any, list[Edge]] = {}
         for edge in edges:
@@ -355,13 +339,14 @@ class Machine:
             self.start(block, frames)
 
     def bind_flag(self, groups: list[Given]) -> None:
-        """Where variables have other types after the two sides of an `if` on a flag, all that follows would be made once per side, and again
-        at each later `if` on it. The flag is bound instead, so a graph has one side."""
-        bound = [f for flag, side in groups[0] if any((flag, not side) in other for other in groups[1:]) for f in self.flags_of(flag)]
+        """Where variables have other types after the two sides of an `if` on a flag, or on sizes of weights, all that follows would be made once per side, and
+        again at each later `if` on it. The flag is bound instead, so a graph has one side."""
+        decided = {flag for flag, side in groups[0] if any((flag, not side) in other for other in groups[1:])}
+        bound = [f for flag in decided for f in self.flags_of(flag)]
         for flag in bound:
             self.resolver.bind_flag(flag)
-        if bound:
-            raise Again
+        if settle.ask(self, decided) or bound:
+            raise settle.Again
 
     def flags_of(self, condition: Value) -> set[Value]:
         """The flags (bools that are passed or captured) that a bool is, or that say which of two it is."""
@@ -377,6 +362,8 @@ class Machine:
             if not any(self.match(version, edge) for version in versions):
                 fresh.setdefault(frames_key(edge.frames), []).append(edge)
         for group in fresh.values():
+            if versions:
+                settle.unroll(self, versions[0].frames[-1], group[0].frames[-1])
             if len(versions) >= VERSIONS:
                 self.exit_edges(group, "versions: the types of a loop's variables change too often")
                 continue
@@ -518,7 +505,7 @@ class Machine:
         """Objects that were only looked into need not be read for themselves."""
         used: set[Value] = set()
         for block in self.graph.blocks:
-            for state in (block.state, *(n.state for n in block.nodes), block.end.state if isinstance(block.end, Exit) else None):
+            for state in {block.state, *(n.state for n in block.nodes), block.end.state if isinstance(block.end, Exit) else None}:
                 if state is not None:
                     used.update(state.values())
             for node in block.nodes:
@@ -547,11 +534,6 @@ def as_returned(tree: Tree, made: dict[Aggregate, Tree]) -> Tree:
             made[tree] = Aggregate(tree.kind, tuple(as_returned(i, made) for i in tree.items))
         return made[tree]
     return tree
-
-
-def weight(d: Dim) -> int:
-    """Atoms in a dim's expression."""
-    return sum(power * (1 if atom.kind in ("symbol", "opaque") else sum(map(weight, atom.args))) for monomial, _ in d.terms for atom, power in monomial)
 
 
 def _fixed(aggregate: Aggregate, index: int) -> bool:

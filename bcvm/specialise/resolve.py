@@ -25,12 +25,13 @@ _NUMPY_DTYPES = {np.dtype(n).type: n for n in ("bool", "int8", "int16", "int32",
 # Frameworks add what they know: TENSOR_LEAVES by exact class: (library, dtype, rank, scalar) of an object or None; attribute(object, name) -> steps or None;
 # callee(machine, const) -> what a call calls instead, or None; result(machine, const, arguments, keywords) -> what a call gives, or None;
 # constant(object, name) -> "flag": the attribute is set when the object is made, its value is bound; "count": an int that is bound where it bounds a
-# loop; or "". IDENTITY: classes whose objects never change, which are bound and guarded by identity. container(machine, const) -> the tuple or list that subscripts and loops of an object mean, or None.
+# loop, or decides types; "number": one that is bound where it decides types; or "". FIXED_SIZES: classes of tensors that keep their sizes. IDENTITY: classes whose objects never change, which are bound and guarded by identity. container(machine, const) -> the tuple or list that subscripts and loops of an object mean, or None.
 TENSOR_LEAVES: dict[type, Callable[[Any], "tuple[str, str, int, bool] | None"]] = {}
 ATTRIBUTES: list[Callable[[Any, str], "tuple[tuple[Any, ...], ...] | None"]] = []
 CALLEES: list[Callable[["Machine", Const], "Tree"]] = []
 RESULTS: list[Callable[["Machine", Const, list["Tree"], dict[str, "Tree"]], "Tree"]] = []
 CONTAINERS: list[Callable[["Machine", Const], "Tree"]] = []
+FIXED_SIZES: set[type] = set()
 CONSTANTS: list[Callable[[Any, str], str]] = []
 
 
@@ -64,6 +65,7 @@ class Resolver:
         self.rebound = 0  # of them that were found to be needed as constants
         self.scalars: dict[Value, tuple[Path, Any]] = {}  # run-time inputs, with what they were when the graph was made
         self.counts: set[Any] = set()  # values that are bound where they bound a loop
+        self.configured: set[Value] = set()  # numbers that layers are configured with: bound where they decide types
 
     def guard(self, how: str, path: Path, value: Any) -> None:
         key = (how, path, value if how in ("length", "keys", "absent") else id(value))
@@ -243,6 +245,8 @@ class Resolver:
             tree = self.wrap(instance[name], deeper)
             if kind == "count" and isinstance(tree, Value):
                 self.counts.add(tree)
+            if kind in ("count", "number") and isinstance(tree, Value):
+                self.configured.add(tree)
             return tree
         if found is _ABSENT:
             raise Unsupported(f"{cls.__name__} has no attribute {name}" if not hasattr(cls, "__getattr__") else f"attribute {name} through {cls.__name__}.__getattr__")

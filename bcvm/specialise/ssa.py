@@ -113,11 +113,13 @@ class State:
     """A safe point, outermost level first. An outer level's pc is the instruction after its call, whose result is still to be pushed."""
 
     levels: tuple[Level, ...]
-    _found: tuple[tuple[Level, ...], tuple[tuple[Value, ...], ...]] | None = field(default=None, init=False, repr=False)
+    _found: tuple[tuple[Level, ...], tuple[tuple[Value, ...], ...], tuple[Value, ...]] | None = field(default=None, init=False, repr=False)
 
-    def values(self) -> list[Value]:
+    def values(self) -> tuple[Value, ...]:
         """Each value once, in order."""
-        return [v for level in self.by_level() for v in level]
+        self.by_level()
+        assert self._found is not None
+        return self._found[2]
 
     def by_level(self) -> tuple[tuple[Value, ...], ...]:
         """The values of each level that no level outside it has."""
@@ -128,7 +130,7 @@ class State:
                 outside = len(known)
                 known.update(dict.fromkeys(v for tree in level.trees() for v in leaves(tree)))
                 found.append(tuple(islice(known, outside, None)))
-            self._found = self.levels, tuple(found)
+            self._found = self.levels, tuple(found), tuple(known)
         return self._found[1]
 
 

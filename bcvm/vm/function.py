@@ -101,6 +101,8 @@ class Function:
             self.fallbacks["compile_timeout"] += 1
         elif key not in site.failed:
             return site.target(*args, **kwargs)
+        else:
+            self.fallbacks[site.reason(key)] += 1
         return self.interpret(args, kwargs)
 
     def renew(self) -> None:

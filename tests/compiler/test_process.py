@@ -177,6 +177,119 @@ os._exit(0)
     assert not done.stdout.strip() or gone(int(done.stdout))
 
 
+def slow(n: int, length: int = 600) -> str:
+    """A text that LLVM takes some time for; its function returns n."""
+    return "\n".join(f"define i64 @g{i}(i64 %x) {{\n%y = mul i64 %x, {i}\nret i64 %y\n}}" for i in range(length)) + "\n" + returns(n)
+
+
+def copies(pid: int | None) -> list[int]:
+    """The processes that process `pid` has made."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def begin(at: CompileProcess, text: str, patient: bool = False) -> process_module.Answer:
+    return at.begin(patient, ("", ""), text, host().cpu, host().features, 0, True)
+
+
+def with_copies(at: CompileProcess) -> list[process_module.Answer]:
+    """Requests whose numbers are 0 to 4, worked on by several processes."""
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one processor")
+    emit(at, 1)
+    asked = [begin(at, slow(n)) for n in range(5)]
+    end = time.monotonic() + 20
+    while not copies(at.pid) and time.monotonic() < end:
+        time.sleep(0.001)
+    assert copies(at.pid)
+    return asked
+
+
+def test_requests_that_somebody_waits_for_are_worked_on_at_a_time_and_each_gets_its_answer(own: CompileProcess) -> None:
+    asked = with_copies(own)
+    assert [value(own.result(asked[n])) for n in (3, 0, 4, 2, 1)] == [3, 0, 4, 2, 1] and own.started == 1
+
+
+def test_what_nobody_waits_for_is_done_by_one_process(own: CompileProcess) -> None:
+    emit(own, 1)
+    asked = [begin(own, slow(n, 100), patient=True) for n in range(5)]
+    while any(a in own._asked for a in asked):
+        assert not copies(own.pid)
+        own.result(own._asked[0])
+    assert [value(a.code) for a in asked] == list(range(5))
+
+
+def test_copies_end_when_nobody_waits_any_more(own: CompileProcess) -> None:
+    for a in with_copies(own):
+        own.result(a)
+    made = copies(own.pid)
+    assert [value(own.result(begin(own, slow(n, 100), patient=True))) for n in range(6)] == list(range(6))
+    assert all(gone(pid) for pid in made[1:])  # one may have had no turn
+
+
+@pytest.mark.parametrize("which", ["first", "copy"])
+def test_if_one_of_several_processes_ends_so_do_the_others_and_all_requests_are_answered(own: CompileProcess, which: str) -> None:
+    asked = with_copies(own)
+    pids = [own.pid or 0, *copies(own.pid)]
+    os.kill(pids[0] if which == "first" else pids[-1], signal.SIGKILL)
+    assert [value(own.result(a)) for a in asked] == list(range(5)) and own.started <= 2  # the answers may have been there
+    assert all(gone(pid) for pid in pids)
+    assert emit(own, 7) == 7 and own.started == 2
+
+
+def test_a_fatal_error_of_llvm_fails_that_one_of_several_requests(own: CompileProcess) -> None:
+    emit(own, 1)
+    asked = [begin(own, FATAL if n == 2 else slow(n, 200)) for n in range(5)]
+    with pytest.raises(CompileError, match="(?s)compile process .*LLVM ERROR"):
+        own.result(asked[2])
+    assert [value(own.result(asked[n])) for n in (0, 1, 3, 4)] == [0, 1, 3, 4]
+
+
+def test_copies_are_stopped_and_go_on_too(own: CompileProcess) -> None:
+    asked = with_copies(own)
+    own.stop_working(True)
+    pids = [own.pid, *copies(own.pid)]
+
+    def states() -> set[str]:
+        return {Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] for pid in pids}
+
+    end = time.monotonic() + 10
+    while states() != {"T"} and time.monotonic() < end:
+        time.sleep(0.001)
+    assert states() == {"T"}
+    own.stop_working(False)
+    assert [value(own.result(a)) for a in asked] == list(range(5)) and own.started == 1
+
+
+def test_copies_leave_nothing_behind(own: CompileProcess) -> None:
+    asked = with_copies(own)
+    pids = [own.pid or 0, *copies(own.pid)]
+    own.rest()
+    assert all(value(a.code) == n for n, a in enumerate(asked)) and not any(Path(f"/proc/{pid}").exists() and alive(pid) for pid in pids)
+
+
+COPIES = """
+import os, signal, sys, time
+from bcvm.compiler.process import CompileProcess
+from bcvm.compiler.target import host
+own = CompileProcess()
+text = "\\n".join(f"define i64 @g{i}(i64 %x) {{\\nret i64 %x\\n}}" for i in range(600))
+asked = [own.begin(False, ("", ""), text, host().cpu, host().features, 0, True) for _ in range(5)]
+path = f"/proc/{own.pid}/task/{own.pid}/children"
+end = time.monotonic() + 20
+while not open(path).read() and time.monotonic() < end:
+    time.sleep(0.001)
+print(own.pid, open(path).read(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("end", ["", "own.stop()", "os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)", "own.stop_working(True); os.kill(os.getpid(), signal.SIGKILL)"])
+def test_copies_end_with_the_process_that_needs_them(end: str) -> None:
+    done = script(COPIES + end)
+    pids = [int(word) for word in done.stdout.split()]
+    assert len(pids) > 1 or len(os.sched_getaffinity(0)) < 2, done.stderr
+    assert all(gone(pid) for pid in pids)
+
+
 def test_requests_of_many_threads(own: CompileProcess) -> None:
     got: dict[int, int] = {}
 

@@ -22,7 +22,7 @@ from bcvm.specialise.types import Scalar, Tensor
 
 def plan_of(b: Build) -> list[Any]:
     optimise.simplify(b.graph)
-    return regions.plan(b.graph)[b.graph.blocks[0]]
+    return regions.plan(b.graph, regions.count_uses(b.graph))[b.graph.blocks[0]]
 
 
 def names(steps: list[Any]) -> list[str]:

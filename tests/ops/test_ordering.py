@@ -110,6 +110,14 @@ def test_a_vector_of_numbers() -> None:
     native(lambda n, y: (np.array([n, 2, 3]), np.array((1.5, n, True)), np.array([0, -1e9, y], np.float32), np.array([True, False])), (3, 0.1), (-4, 1e30))
 
 
+def test_an_array_of_a_number() -> None:
+    def stored(n):
+        a = np.array(n)
+        a[...] = a * 2
+        return a
+    native(lambda n, y: (np.array(n), np.array(y), np.array(n, np.float32), np.copy(y), np.array(2.5) + n, np.array(True), stored(y)), (3, 0.1), (-4, 1e30))
+
+
 def test_random_programs_of_routing() -> None:
     """Groups by a key, worked on one after another and put back."""
     def f(x, keys):

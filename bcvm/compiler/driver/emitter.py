@@ -12,7 +12,7 @@ from bcvm.turns import checkpoint
 
 
 def is_literal(x: str) -> bool:
-    return x.lstrip("-").isdigit()
+    return x[0] != "%" and x.lstrip("-").isdigit()
 
 
 class Phi:
@@ -50,8 +50,17 @@ class Emitter:
 
     def op(self, text: str) -> str:
         checkpoint()
-        name = self.name()
+        self._names += 1
+        name = f"%t{self._names}"
         self.lines.append(f"  {name} = {text}")
+        return name
+
+    def pure(self, text: str) -> str:
+        """An op without memory or effect: written once in a dominating place."""
+        name: str | None = self._memo.get(text)
+        if name is None:
+            name = self._memo[text] = self.op(text)
+            self._undo[-1].append(text)
         return name
 
     def do(self, text: str) -> None:
@@ -91,11 +100,11 @@ class Emitter:
 
     # -- memo: what is already computed in a dominating place
     def memo(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        if key not in self._memo:
-            value = make()
-            self._memo[key] = value
-            self._undo[-1].append(key)
-        return self._memo[key]
+        if key in self._memo:
+            return self._memo[key]
+        value = self._memo[key] = make()
+        self._undo[-1].append(key)
+        return value
 
     def know(self, key: Hashable, value: Any) -> None:
         if key not in self._memo:
@@ -118,12 +127,12 @@ class Emitter:
             return str(int(a) + int(b))
         if a == "0":
             return b
-        return a if b == "0" else self.op(f"add i64 {a}, {b}")
+        return a if b == "0" else self.pure(f"add i64 {a}, {b}")
 
     def sub(self, a: str, b: str) -> str:
         if is_literal(a) and is_literal(b):
             return str(int(a) - int(b))
-        return a if b == "0" else self.op(f"sub i64 {a}, {b}")
+        return a if b == "0" else self.pure(f"sub i64 {a}, {b}")
 
     def mul(self, a: str, b: str) -> str:
         if is_literal(a) and is_literal(b):
@@ -134,7 +143,7 @@ class Emitter:
             return a
         if a == "0" or b == "0":
             return "0"
-        return self.op(f"mul i64 {a}, {b}")
+        return self.pure(f"mul i64 {a}, {b}")
 
     def compare(self, how: str, a: str, b: str) -> str:
         """how: eq ne slt sle sgt sge; an i1."""
@@ -143,12 +152,12 @@ class Emitter:
             return str({"eq": x == y, "ne": x != y, "slt": x < y, "sle": x <= y, "sgt": x > y, "sge": x >= y}[how]).lower()
         if a == b:
             return "true" if how in ("eq", "sle", "sge") else "false"
-        return self.op(f"icmp {how} i64 {a}, {b}")
+        return self.pure(f"icmp {how} i64 {a}, {b}")
 
     def select(self, c: str, a: str, b: str, type: str = "i64") -> str:
         if a == b or c == "true":
             return a
-        return b if c == "false" else self.op(f"select i1 {c}, {type} {a}, {type} {b}")
+        return b if c == "false" else self.pure(f"select i1 {c}, {type} {a}, {type} {b}")
 
     def join(self, type: str, before: tuple[str, str], after: tuple[str, str]) -> str:
         """A value where two edges meet, each given as (operand, label it comes from)."""
@@ -163,17 +172,17 @@ class Emitter:
             return "false"
         if a == "true":
             return b
-        return a if b == "true" or a == b else self.op(f"and i1 {a}, {b}")
+        return a if b == "true" or a == b else self.pure(f"and i1 {a}, {b}")
 
     def either(self, a: str, b: str) -> str:
         if "true" in (a, b):
             return "true"
         if a == "false":
             return b
-        return a if b == "false" or a == b else self.op(f"or i1 {a}, {b}")
+        return a if b == "false" or a == b else self.pure(f"or i1 {a}, {b}")
 
     def negate(self, a: str) -> str:
-        return {"true": "false", "false": "true"}.get(a) or self.op(f"xor i1 {a}, true")
+        return {"true": "false", "false": "true"}.get(a) or self.pure(f"xor i1 {a}, true")
 
     def all(self, conditions: Sequence[str]) -> str:
         out = "true"
@@ -185,30 +194,40 @@ class Emitter:
         """what: sadd ssub smul umul. Result and overflow flag."""
         intrinsic = f"@llvm.{what}.with.overflow.{type}"
         self.declare(intrinsic, f"declare {{{type}, i1}} {intrinsic}({type}, {type})")
-        pair = self.op(f"call {{{type}, i1}} {intrinsic}({type} {a}, {type} {b})")
-        return self.op(f"extractvalue {{{type}, i1}} {pair}, 0"), self.op(f"extractvalue {{{type}, i1}} {pair}, 1")
+        pair = self.pure(f"call {{{type}, i1}} {intrinsic}({type} {a}, {type} {b})")
+        return self.pure(f"extractvalue {{{type}, i1}} {pair}, 0"), self.pure(f"extractvalue {{{type}, i1}} {pair}, 1")
 
     # -- memory
     def word(self, base: str, index: int) -> str:
         return base if index == 0 else self.op(f"getelementptr i64, ptr {base}, i64 {index}")
 
     def load(self, base: str, index: int = 0, type: str = "i64") -> str:
-        return self.op(f"load {type}, ptr {self.word(base, index)}")
+        if index == 0:
+            return self.op(f"load {type}, ptr {base}")
+        checkpoint()
+        self._names = n = self._names + 2
+        self.lines.append(f"  %t{n - 1} = getelementptr i64, ptr {base}, i64 {index}\n  %t{n} = load {type}, ptr %t{n - 1}")
+        return f"%t{n}"
 
     def store(self, value: str, base: str, index: int = 0, type: str = "i64") -> None:
-        self.do(f"store {type} {value}, ptr {self.word(base, index)}")
+        if index == 0:
+            self.lines.append(f"  store {type} {value}, ptr {base}")
+            return
+        self._names += 1
+        self.lines.append(f"  %t{self._names} = getelementptr i64, ptr {base}, i64 {index}\n  store {type} {value}, ptr %t{self._names}")
 
     def offset(self, pointer: str, count: str) -> str:
         """A pointer, bytes further on."""
-        return pointer if count == "0" else self.op(f"getelementptr i8, ptr {pointer}, i64 {count}")
+        return pointer if count == "0" else self.pure(f"getelementptr i8, ptr {pointer}, i64 {count}")
+
+    def table(self, name: str) -> str:
+        """The address of a function of the Context's table."""
+        return str(self.memo(("table", name), lambda: self.load("%table", abi.INDEX[name], "ptr")))
 
     def call(self, name: str, *args: str) -> str:
         """Call a function of the Context's table; its result, if it has one."""
-        signature = abi.TYPE[name]
-        result, params = signature.split(" ", 1)
-        types = [t.strip() for t in params.strip("()").split(",")]
-        function = self.memo(("table", name), lambda: self.load("%table", abi.INDEX[name], "ptr"))
-        text = f"call {result} {function}({', '.join(f'{t} {a}' for t, a in zip(types, args, strict=True))})"
+        result, types = abi.SIGNATURE[name]
+        text = f"call {result} {self.table(name)}({', '.join(f'{t} {a}' for t, a in zip(types, args, strict=True))})"
         if result == "void":
             self.do(text)
             return ""

@@ -11,6 +11,7 @@ from bcvm.compiler.driver.values import Driver, TensorRep, contiguous_strides
 from bcvm.compiler.kernels.cost import ns_per_element
 from bcvm.compiler.region import RegionInput, RegionOutput, RegionSpec, Step
 from bcvm.compiler.regions import RegionCall, dims_of, dtype_of
+from bcvm.ops.definition import OPS, Reduction
 from bcvm.shapes.dim import Dim
 from bcvm.specialise.ssa import Value
 from bcvm.specialise.types import Tensor
@@ -79,7 +80,7 @@ def run(d: Driver, slot: int, operands: str, sizes: str, work: str, per_work: fl
     if long != "false":
         e.store(kernel, "%ctx", abi.CTX_LONG, "ptr")
         e.store(str(plan), "%ctx", abi.CTX_PLAN)
-        kernel = e.select(long, e.load("%table", abi.INDEX["run_long"], "ptr"), kernel, "ptr")
+        kernel = e.select(long, e.table("run_long"), kernel, "ptr")
         ns = e.op(f"lshr i64 {e.mul(work, str(max(round(per_work * 1024), 1)))}, 10")
         first, last = e.select(long, units, "0"), e.select(long, ns, "-1")
     return e.op(f"call i32 {kernel}(ptr %ctx, ptr {operands}, ptr {sizes}, i64 {first}, i64 {last})")
@@ -110,7 +111,6 @@ def call(d: Driver, spec: RegionSpec, operands: Sequence[Operand], sizes: Sequen
 
 
 def _reduces(spec: RegionSpec) -> bool:
-    from bcvm.ops.definition import OPS, Reduction
     return any(s.op in OPS and isinstance(OPS[s.op].form, Reduction) for s in spec.steps)
 
 

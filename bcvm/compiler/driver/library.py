@@ -113,7 +113,8 @@ def _epilogue(d: Driver, step: RegionCall, axis: int | None, start: int, dims: S
     """The words of an epilogue (see abi) in the scratch area from `start` on; their address. dims: of the maker's kernel, by those of its result."""
     e = d.e
     hidden = next(i for i, s in enumerate(dims) if s is not None)  # leading dims of size 1 that the maker's kernel has beyond its op
-    spec = replace(step.spec, rank=len(dims) - hidden)
+    rank = len(dims) - hidden
+    spec = step.spec if step.spec.rank == rank else replace(step.spec, rank=rank)
     operands: list[kernels_call.Operand] = []
     for data, strides in kernels_call.region_operands(d, step):
         own = iter(strides)

@@ -8,9 +8,10 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from ...turns import checkpoint
-from ..abi import CTX_TABLE, INDEX, TYPE
+from ..abi import CTX_TABLE, INDEX, SIGNATURE
 from ..region import KernelSource
 from ..target import Target
 
@@ -20,6 +21,11 @@ Value = str | int
 DONE, REFUSED, NO_MEMORY = 0, 1, 2
 
 KERNEL_PARAMS = (("ptr", "ctx"), ("ptr", "operands"), ("ptr", "sizes"), ("i64", "lo"), ("i64", "hi"))
+
+
+@lru_cache(maxsize=1024)
+def _i32s(numbers: tuple[int, ...]) -> str:
+    return ", ".join([f"i32 {n}" for n in numbers])
 
 
 @dataclass
@@ -37,11 +43,17 @@ class Module:
 
     def __init__(self) -> None:
         self.functions: list[str] = []
-        self.declared: dict[str, str] = {}
+        self.declared: dict[str, str] = {}  # by name: an intrinsic has one type
 
     def declare(self, name: str, result: str, *args: str) -> str:
-        self.declared[name] = f"declare {result} @{name}({', '.join(args)})"
+        if name not in self.declared:
+            self.declared[name] = f"declare {result} @{name}({', '.join(args)})"
         return f"@{name}"
+
+    def copy(self) -> Module:
+        made = Module()
+        made.functions, made.declared = list(self.functions), dict(self.declared)
+        return made
 
     def source(self, name: str, target: Target) -> KernelSource:
         """The module's text, with `name` its public function, and a key of all that the machine code depends on."""
@@ -69,10 +81,9 @@ class Function:
 
     def __call__(self, expression: str) -> str:
         checkpoint()
-        self.count += 1
-        name = f"%v{self.count}"
-        self.lines.append(f"  {name} = {expression}")
-        return name
+        self.count = n = self.count + 1
+        self.lines.append(f"  %v{n} = {expression}")
+        return f"%v{n}"
 
     def fresh(self) -> str:
         self.count += 1
@@ -84,6 +95,13 @@ class Function:
 
     def end(self) -> None:
         self.module.functions.append("\n".join([self.head, *self.lines, "}"]))
+
+    def _pair(self, first: str, then: str) -> str:
+        """Two lines at once: in `then` {} stands for what the first gives."""
+        checkpoint()
+        self.count = n = self.count + 2
+        self.lines.append(f"  %v{n - 1} = {first}\n  %v{n} = {then.replace('{}', f'%v{n - 1}')}")
+        return f"%v{n}"
 
     # Integers, pointers, memory
 
@@ -139,10 +157,10 @@ class Function:
         return self(f"select i1 {condition}, {type} {a}, {type} {b}")
 
     def min(self, a: Value, b: Value) -> str:
-        return self.select(self.cmp("slt", a, b), a, b)
+        return self._pair(f"icmp slt i64 {a}, {b}", f"select i1 {{}}, i64 {a}, i64 {b}")
 
     def max(self, a: Value, b: Value) -> str:
-        return self.select(self.cmp("sgt", a, b), a, b)
+        return self._pair(f"icmp sgt i64 {a}, {b}", f"select i1 {{}}, i64 {a}, i64 {b}")
 
     def gep(self, pointer: str, offset: Value) -> str:
         return pointer if offset == 0 else self(f"getelementptr i8, ptr {pointer}, i64 {offset}")
@@ -154,7 +172,7 @@ class Function:
         self.emit(f"store {type} {value}, ptr {pointer}, align {align}")
 
     def word(self, pointer: str, index: int) -> str:
-        return self.load("i64", self.gep(pointer, 8 * index))
+        return self._pair(f"getelementptr i8, ptr {pointer}, i64 {8 * index}", "load i64, ptr {}, align 8") if index else self.load("i64", pointer)
 
     def set_word(self, pointer: str, index: int, value: Value) -> None:
         self.store("i64", value, self.gep(pointer, 8 * index))
@@ -165,17 +183,16 @@ class Function:
     # Vectors
 
     def splat(self, type: str, lanes: int, scalar: Value) -> str:
-        one = self(f"insertelement <{lanes} x {type}> poison, {type} {scalar}, i64 0")
-        return self(f"shufflevector <{lanes} x {type}> {one}, <{lanes} x {type}> poison, <{lanes} x i32> zeroinitializer")
+        return self._pair(f"insertelement <{lanes} x {type}> poison, {type} {scalar}, i64 0",
+                          f"shufflevector <{lanes} x {type}> {{}}, <{lanes} x {type}> poison, <{lanes} x i32> zeroinitializer")
 
     def shuffle(self, type: str, lanes: int, a: str, b: str, order: Sequence[int]) -> str:
-        mask = ", ".join(f"i32 {i}" for i in order)
-        return self(f"shufflevector <{lanes} x {type}> {a}, <{lanes} x {type}> {b}, <{len(order)} x i32> <{mask}>")
+        return self(f"shufflevector <{lanes} x {type}> {a}, <{lanes} x {type}> {b}, <{len(order)} x i32> <{_i32s(tuple(order))}>")
 
     # Calls
 
     def _call(self, result: str, callee: str, args: Sequence[tuple[str, Value]]) -> str:
-        text = f"call {result} {callee}({', '.join(f'{t} {v}' for t, v in args)})"
+        text = f"call {result} {callee}({', '.join([f'{t} {v}' for t, v in args])})"
         if result == "void":
             self.emit(text)
             return ""
@@ -185,14 +202,16 @@ class Function:
         return self._call(result, f"@{name}", args)
 
     def intrinsic(self, name: str, result: str, *args: tuple[str, Value]) -> str:
-        return self._call(result, self.module.declare(name, result, *(t for t, _ in args)), args)
+        if name not in self.module.declared:
+            self.module.declare(name, result, *(t for t, _ in args))
+        return self._call(result, f"@{name}", args)
 
     def through_table(self, ctx: str, name: str, *args: Value) -> str:
         """Calls a function of the Context's table (see abi.TABLE)."""
-        result, types = TYPE[name].rstrip(")").split(" (")
+        result, types = SIGNATURE[name]
         table = self.load("ptr", self.gep(ctx, 8 * CTX_TABLE))
         function = self.load("ptr", self.gep(table, 8 * INDEX[name]))
-        return self._call(result, function, list(zip(types.split(", "), args, strict=True)))
+        return self._call(result, function, list(zip(types, args, strict=True)))
 
     def alloc(self, ctx: str, size: Value) -> str:
         """A scratch buffer. Without memory the function (of type int32) returns NO_MEMORY: nothing may be held then."""

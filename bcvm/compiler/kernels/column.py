@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from bcvm.compiler.kernels import operands as access
-from bcvm.compiler.kernels.plan import Plan, emit_step
+from bcvm.compiler.kernels.plan import emit_step, plan_of
 from bcvm.compiler.kernels.reduce import Accumulator, held
 from bcvm.compiler.kernels.row import lanes_below
 from bcvm.compiler.kernels.text import Function, Module
@@ -21,7 +21,7 @@ class ColumnKernel:
         if spec.rank < 2:
             raise Unsupported("a column region has two dims at least")
         self.spec, self.target, self.module = spec, target, module
-        self.plan = Plan(spec, target)
+        self.plan = plan_of(spec, target)
         if len(self.plan.passes) > 1 or any(not o.reduced for o in spec.outputs):
             raise Unsupported("a column region is one pass with reduced results")
         self.f = Function(module, f"define i32 @{name}(ptr %ctx, ptr %ops, ptr %sizes, i64 %lo, i64 %hi) nounwind")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from bcvm.bytecode.dtypes import itemsize
-from bcvm.compiler.kernels.plan import Plan
+from bcvm.compiler.kernels.plan import plan_of
 from bcvm.compiler.region import RegionSpec
 from bcvm.compiler.target import Target
 from bcvm.errors import Unsupported
@@ -23,7 +23,7 @@ def ns_per_element(spec: RegionSpec, target: Target) -> float:
     """Predicted ns per element of the space, one thread."""
     moved = sum(itemsize(i.dtype) for i in spec.inputs if not i.splat) + sum(itemsize(o.dtype) for o in spec.outputs if not o.reduced)
     try:
-        plan = Plan(spec, target)
+        plan = plan_of(spec, target)
         instructions = sum(p.cost for p in plan.passes) / plan.lanes
     except Unsupported:  # the kernel will say so
         instructions = float(len(spec.steps))

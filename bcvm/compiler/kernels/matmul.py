@@ -17,6 +17,7 @@ The order of summation depends on sizes and strides only, never on lo..hi.
 """
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,17 @@ STATE_WORDS = STATE + 20
 def generate(dtype: str, batch_rank: int, target: Target) -> KernelSource:
     """dtype: a float, bool or an integer (wrapping); all three operands have it. Raises Unsupported for others."""
     form = Form(dtype, target)
+    module = _parts(form).copy()
+    _define_settle(module, batch_rank)
+    _define_by_tiles(module, form)
+    name = f"matmul_{dtype}_{batch_rank}"
+    _define_kernel(module, form, name, batch_rank)
+    return module.source(name, target)
+
+
+@lru_cache(maxsize=8)
+def _parts(form: Form) -> Module:
+    """What products of a dtype share, whatever the ranks."""
     module = Module()
     define_tiles(module, form)
     define_packs(module, form)
@@ -59,11 +71,7 @@ def generate(dtype: str, batch_rank: int, target: Target) -> KernelSource:
     if not form.half:
         define_dots(module, form)
     define_copy_out(module, form)
-    _define_settle(module, batch_rank)
-    _define_by_tiles(module, form)
-    name = f"matmul_{dtype}_{batch_rank}"
-    _define_kernel(module, form, name, batch_rank)
-    return module.source(name, target)
+    return module
 
 
 def panel_columns(dtype: str, target: Target) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 from ...errors import Unsupported
 from ..abi import llvm_type
@@ -26,6 +27,7 @@ A_ROW, A_COLUMN, B_ROW, C_ROW, DEPTH, INIT, INIT_ROW, AHEAD, MASK = range(9)
 
 ITEMSIZE = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8, "float32": 4, "float64": 8}
 HALVES = ("float16", "bfloat16")
+_SHORT = {"float": "f32", "double": "f64", "half": "f16"}
 
 
 @dataclass(frozen=True)
@@ -41,60 +43,60 @@ class Form:
         if self.dtype == "float16" and self.target.vector_bytes < 32:
             raise Unsupported("no native matrix kernels for float16 on a CPU without F16C")
 
-    @property
+    @cached_property
     def half(self) -> bool:
         return self.dtype in HALVES
 
-    @property
+    @cached_property
     def held(self) -> str:
         """The dtype that is computed with."""
         return "float32" if self.half else self.dtype
 
-    @property
+    @cached_property
     def element(self) -> str:
         return llvm_type(self.held)
 
-    @property
+    @cached_property
     def item(self) -> int:
         """Bytes of an element in scratch and in packed panels."""
         return ITEMSIZE[self.held]
 
-    @property
+    @cached_property
     def kept(self) -> int:
         """Bytes of an element of the operands."""
         return 2 if self.half else self.item
 
-    @property
+    @cached_property
     def lanes(self) -> int:
         return self.target.lanes(self.item)
 
-    @property
+    @cached_property
     def vector(self) -> str:
         return self.wide(1)
 
     def wide(self, vectors: int) -> str:
         return f"<{self.lanes * vectors} x {self.element}>"
 
-    @property
+    @cached_property
     def floating(self) -> bool:
         return self.held.startswith("float")
 
-    @property
+    @cached_property
     def vectors(self) -> int:
         """Of a panel."""
         return 4 if self.target.registers >= 32 else 2
 
-    @property
+    @cached_property
     def panel(self) -> int:
         """Columns of a panel."""
         return self.vectors * self.lanes
 
-    @property
+    @cached_property
     def masked(self) -> bool:
         """Whether parts of vectors can be loaded and stored."""
         return self.target.avx512
 
-    @property
+    @cached_property
     def mask_words(self) -> int:
         return -(-self.panel // 64)
 
@@ -102,7 +104,7 @@ class Form:
 
     def _suffix(self, lanes: int, element: str = "") -> str:
         element = element or self.element
-        return f"v{lanes}" + {"float": "f32", "double": "f64", "half": "f16"}.get(element, element)
+        return f"v{lanes}{_SHORT.get(element, element)}"
 
     def multiply_add(self, f: Function, a: str, b: str, c: str, vectors: int = 1) -> str:
         """a * b + c of so many vectors, or of scalars (0)."""

@@ -34,8 +34,14 @@ class Pass:
     cost: int = 0
 
 
+@lru_cache(maxsize=64)
+def plan_of(spec: RegionSpec, target: Target) -> Plan:
+    """The plan of a region, whose cost is asked for when its kernel is called, and again when that is written."""
+    return Plan(spec, target)
+
+
 class Plan:
-    """The passes of a region. A step's value number is len(inputs) + its position."""
+    """The passes of a region. A step's value number is len(inputs) + its position. Nothing of it changes once it is made."""
 
     def __init__(self, spec: RegionSpec, target: Target) -> None:
         self.spec, self.target = spec, target

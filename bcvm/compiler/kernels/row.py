@@ -8,7 +8,7 @@ from bcvm.compiler import abi
 from bcvm.compiler.kernels import by_rows
 from bcvm.compiler.kernels import operands as access
 from bcvm.compiler.kernels.operands import Operand
-from bcvm.compiler.kernels.plan import Pass, Plan, emit_step
+from bcvm.compiler.kernels.plan import Pass, emit_step, plan_of
 from bcvm.compiler.kernels.reduce import Accumulator, held, lane_numbers
 from bcvm.compiler.kernels.text import Function, Module
 from bcvm.compiler.kernels.transpose import transpose
@@ -27,7 +27,7 @@ class RowKernel:
 
     def __init__(self, spec: RegionSpec, target: Target, module: Module, name: str) -> None:
         self.spec, self.target, self.module, self.name = spec, target, module, name
-        self.plan = Plan(spec, target)
+        self.plan = plan_of(spec, target)
         self.f = Function(module, f"define i32 @{name}(ptr %ctx, ptr %ops, ptr %sizes, i64 %lo, i64 %hi) nounwind")
         self.e, self.one = Vector(self.f, self.plan.lanes), Vector(self.f, 1)
         self.operands = access.operands_of(spec)

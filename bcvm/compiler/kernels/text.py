@@ -2,7 +2,7 @@
 written here is what the code generator selects instructions from."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from bcvm.compiler import abi
@@ -63,15 +63,14 @@ class Function:
         self._entry: list[str] = []
         self._lines: list[str] = []
         self._count = 0
-        self._loaded: dict[tuple[str, str], str] = {}  # words that never change, by block and address
+        self._loaded: dict[tuple[str, str, str, int], str] = {}  # words that never change, by block and address
         self.block = "entry"
 
     def op(self, text: str) -> str:
         checkpoint()
-        self._count += 1
-        name = f"%v{self._count}"
-        self._lines.append(f"  {name} = {text}")
-        return name
+        self._count = n = self._count + 1
+        self._lines.append(f"  %v{n} = {text}")
+        return f"%v{n}"
 
     def do(self, text: str) -> None:
         self._lines.append("  " + text)
@@ -146,29 +145,34 @@ class Function:
 
     def word(self, base: str, index: int) -> str:
         """The 64-bit word of a table at a constant index."""
-        return self._once(f"i64 {base} {index}", lambda: self._load("i64", base, index)) if base in FIXED else self._load("i64", base, index)
+        return self._once("i64", base, index) if base in FIXED else self._load("i64", base, index)
 
     def _load(self, what: str, base: str, index: int) -> str:
         at = self.op(f"getelementptr {what}, ptr {base}, i64 {index}") if index else base
         return self.op(f"load {what}, ptr {at}")
 
-    def _once(self, key: str, load: Callable[[], str]) -> str:
+    def _once(self, what: str, base: str, index: int) -> str:
         """A load that an earlier one in this block, or in the first, may stand for."""
-        for block in (self.block, "entry"):
-            if (block, key) in self._loaded:
-                return self._loaded[block, key]
-        name = self._loaded[self.block, key] = load()
-        return name
+        known = self._known(what, base, index)
+        if known is None:
+            known = self._loaded[self.block, what, base, index] = self._load(what, base, index)
+        return known
+
+    def _known(self, what: str, base: str, index: int) -> str | None:
+        return self._loaded.get((self.block, what, base, index)) or self._loaded.get(("entry", what, base, index))
 
     def pointer(self, base: str, index: int) -> str:
-        return self._once(f"ptr {base} {index}", lambda: self._load("ptr", base, index)) if base in FIXED else self._load("ptr", base, index)
+        return self._once("ptr", base, index) if base in FIXED else self._load("ptr", base, index)
 
     def at(self, base: str, offset: str, scale: str = "i8") -> str:
         return self.op(f"getelementptr {scale}, ptr {base}, i64 {offset}")
 
     def table(self, name: str) -> str:
         """The address of a run-time function, from the Context."""
-        return self._once(f"table {name}", lambda: self._load("ptr", self._load("ptr", "%ctx", abi.CTX_TABLE), abi.INDEX[name]))
+        known = self._known("ptr", "table", abi.INDEX[name])
+        if known is None:
+            known = self._loaded[self.block, "ptr", "table", abi.INDEX[name]] = self._load("ptr", self._load("ptr", "%ctx", abi.CTX_TABLE), abi.INDEX[name])
+        return known
 
     def text(self) -> str:
         return "\n".join([f"{self._head} {{", "entry:", *self._entry, *self._lines, "}"])

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -51,8 +51,11 @@ def literal(value: float | int | bool, dtype: str) -> str:
         if dtype == "bfloat16":
             v = _round_bfloat16(v)
         elif ty == "float":
-            with np.errstate(over="ignore"):
-                v = float(np.float16(v)) if dtype == "float16" else float(np.float32(v))
+            short = "<e" if dtype == "float16" else "<f"
+            try:
+                (v,) = struct.unpack(short, struct.pack(short, v))
+            except OverflowError:
+                v = math.copysign(math.inf, v)
         if v != v:
             return "0x7FF8000000000000"
         return f"0x{struct.unpack('<Q', struct.pack('<d', v))[0]:016X}"
@@ -61,6 +64,11 @@ def literal(value: float | int | bool, dtype: str) -> str:
     bits = _BITS[ty]
     wrapped = int(value) & ((1 << bits) - 1)
     return str(wrapped - (1 << bits) if wrapped >> (bits - 1) else wrapped)
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _literal(value: float | int | bool, dtype: str) -> str:
+    return literal(value, dtype)
 
 
 def _round_bfloat16(v: float) -> float:
@@ -72,8 +80,7 @@ def _round_bfloat16(v: float) -> float:
     return float(np.uint32(bits).view(np.float32))
 
 
-@dataclass(frozen=True)
-class Value:
+class Value(NamedTuple):
     """A lane-wise value: an operand text of the LLVM type that its dtype and number of lanes have."""
 
     dtype: str
@@ -87,6 +94,7 @@ class Vector:
         self.f = function
         self.lanes = lanes
         self.target = function.module.target
+        self._intrinsics: dict[tuple[str, str, int], tuple[str, str]] = {}
 
     # -- types and raw instructions
 
@@ -125,9 +133,13 @@ class Vector:
 
     def intrinsic(self, name: str, scalar: str, *operands: str) -> str:
         """A unary or n-ary intrinsic whose operands and result have one type."""
-        t, full = self.ty(scalar), f"llvm.{name}.{self.suffix(scalar)}"
-        self.f.module.declare(t, full, ", ".join([t] * len(operands)))
-        return self.f.op(f"call {t} @{full}({', '.join(f'{t} {o}' for o in operands)})")
+        key = (name, scalar, len(operands))
+        known = self._intrinsics.get(key)
+        if known is None:
+            known = self._intrinsics[key] = self.ty(scalar), f"llvm.{name}.{self.suffix(scalar)}"
+            self.f.module.declare(*known, ", ".join([known[0]] * len(operands)))
+        t, full = known
+        return self.f.op(f"call {t} @{full}({', '.join([f'{t} {o}' for o in operands])})")
 
     def any(self, mask: str) -> str:
         """Whether any lane of an i1 vector is set."""
@@ -236,7 +248,8 @@ class Vector:
 
     def _float(self, how: str, *values: Value) -> Value:
         dtype = values[0].dtype
-        return self._narrow(dtype, self.raw(how, held_type(dtype), *(v.ref for v in values)))
+        ref = self.raw(how, held_type(dtype), *[v.ref for v in values])
+        return self._narrow(dtype, ref) if dtype in HALF else Value(dtype, ref)
 
     def _int(self, how: str, a: Value, b: Value) -> Value:
         return Value(a.dtype, self.raw(how, held_type(a.dtype), a.ref, b.ref))
@@ -244,7 +257,8 @@ class Vector:
     # -- VectorBuilder
 
     def const(self, value: float | int | bool, dtype: str) -> Value:
-        return Value(dtype, self.splat(literal(value, dtype), held_type(dtype)))
+        text = _literal(value, dtype) if value else literal(value, dtype)  # 0.0 and -0.0 are one key
+        return Value(dtype, self.splat(text, held_type(dtype)))
 
     def add(self, a: Value, b: Value) -> Value:
         if a.dtype == "bool":
