@@ -11,7 +11,7 @@ from typing import Any
 
 from bcvm.bytecode.dtypes import is_float
 from bcvm.frameworks import mindspore_convolution_bindings, mindspore_data_bindings, mindspore_ordering  # noqa: F401  (register the rest)
-from bcvm.frameworks.mindspore_naming import MS, bind_primitive, floating, named, primitive, same_dtype
+from bcvm.frameworks.mindspore_naming import MS, bind_primitive, floating, named, of_tensor, primitive, same_dtype
 from bcvm.ops.definition import binds
 from bcvm.ops.function_bindings import axes, const, dtype_name, flag, none, present, sequence, sizes
 from bcvm.ops.numpy_bindings import NOVALUE
@@ -54,6 +54,8 @@ def _elementwise(op: str, functions: str, primitives: str, count: int) -> None:
             operands = (*operands, options.pop("other"))
         if len(operands) != count or options or not any(b.is_tensor(o) for o in operands):
             return b.unsupported(f"MindSpore's {op} with {len(operands)} operands" + "".join(f", {k}=" for k in options))
+        if op.startswith("logical") and not all(map(b.is_tensor, operands)):
+            return b.unsupported(f"MindSpore's {op} of a number")
         _reject_bool(b, op, operands)
         return b.op(op, *operands)
 
@@ -145,7 +147,9 @@ binds(*primitive("Elu"), **MS)(lambda b, prim, x: _elu(b, x, prim.alpha))
 
 @binds(*named("clamp", "clip", "clip_by_value"), method=("clamp", "clip"), **MS)
 def _clamp(b: Any, x: Any, min: Any = None, max: Any = None) -> Any:
-    y = x
+    y = of_tensor(b, x, "clamp")
+    if b.dtype(x) == "bool" or len({b.is_tensor(v) for v in (min, max) if not none(b, v)}) > 1:
+        return b.unsupported("MindSpore's clamp of bools, or between a tensor and a number")
     if not none(b, min):
         y = b.op("maximum_ms", y, min)
     return y if none(b, max) else b.op("minimum_ms", y, max)
@@ -234,11 +238,13 @@ def _options(b: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[An
 def _reduction(name: str, op: str, rule: Callable[..., Any] | None = None, method: bool = True) -> None:
     def function(b: Any, x: Any, *args: Any, **options: Any) -> Any:
         axis, keepdims, dtype = _options(b, args, options)
+        x = of_tensor(b, x, name)
         if not none(b, dtype):
             x = _cast(b, x, dtype)
         if rule is not None:
             rule(b, x)
-        return b.op(op, x, axis=_all_axes(b, axis, b.rank(x)), keepdims=keepdims)
+        made = b.op(op, x, axis=_all_axes(b, axis, b.rank(x)), keepdims=keepdims)
+        return made if none(b, dtype) else b.cast(made, dtype_name(b, dtype))
     binds(*named(name), method=name if method else (), **MS)(function)
 
 
@@ -497,6 +503,8 @@ bind_primitive("Dense", _dense)
 
 @binds(*named("outer"), method="outer", **MS)
 def _outer(b: Any, x: Any, y: Any) -> Any:
+    if b.rank(of_tensor(b, x, "outer")) != 1 or b.rank(of_tensor(b, y, "outer")) != 1:
+        return b.unsupported("MindSpore's outer of other than vectors")
     return b.op("mul", b.op("expand_dims", x, axis=(1,)), b.op("expand_dims", y, axis=(0,)))
 
 

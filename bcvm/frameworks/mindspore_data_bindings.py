@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from bcvm.bytecode.dtypes import is_float
-from bcvm.frameworks.mindspore_naming import MS, bind_primitive, floating, ms_dtype, named, primitive, same_dtype, settled
+from bcvm.frameworks.mindspore_naming import MS, bind_primitive, floating, ms_dtype, named, of_tensor, primitive, same_dtype, settled
 from bcvm.ops.arguments import pair
 from bcvm.ops.definition import binds
 from bcvm.ops.function_bindings import axes, const, counted, dtype_name, flag, none, present, resolved, sequence, sizes, squeeze
@@ -155,14 +155,21 @@ def _dropout(b: Any, x: Any, p: Any = 0.5, training: Any = True, *more: Any, **o
 
 # -- joins and splits
 
+def _tensors(b: Any, tensors: Any, what: str) -> list[Any]:
+    """The items of a list or tuple of tensors."""
+    if not isinstance(tensors, (tuple, list)) and not b.is_sequence(tensors):
+        return b.unsupported(f"MindSpore's {what} of other than a list or tuple")  # type: ignore[no-any-return]
+    return [of_tensor(b, t, what) for t in sequence(b, tensors)]
+
+
 def _concat(b: Any, tensors: Any, axis: Any = 0, **options: Any) -> Any:
-    items = sequence(b, tensors)
+    items = _tensors(b, tensors, "concat")
     same_dtype(b, "concat", *items)
     return b.op("concat", *items, axis=b.axis(options.get("dim", axis), b.rank(items[0])))
 
 
 def _stack(b: Any, tensors: Any, axis: Any = 0, **options: Any) -> Any:
-    items = sequence(b, tensors)
+    items = _tensors(b, tensors, "stack")
     same_dtype(b, "stack", *items)
     return b.op("stack", *items, axis=b.axis(options.get("dim", axis), b.rank(items[0]) + 1))
 
@@ -421,6 +428,7 @@ def _filled(name: str, value: int) -> None:
         return b.full(sizes(b, sequence(b, size)), value, "float32" if none(b, dtype) else dtype_name(b, dtype))
 
     def like(b: Any, x: Any, *, dtype: Any = None) -> Any:
+        x = of_tensor(b, x, f"{name}_like")
         return b.full(list(b.dims(x)), value, b.dtype(x) if none(b, dtype) else dtype_name(b, dtype))
     binds(*named(name), **MS)(function)
     binds(*named(f"{name}_like"), **MS)(like)
@@ -440,12 +448,13 @@ def _full(b: Any, size: Any, fill_value: Any, *, dtype: Any = None) -> Any:
 
 @binds(*named("full_like"), **MS)
 def _full_like(b: Any, x: Any, fill_value: Any, *, dtype: Any = None) -> Any:
+    x = of_tensor(b, x, "full_like")
     return b.full(list(b.dims(x)), fill_value, b.dtype(x) if none(b, dtype) else dtype_name(b, dtype))
 
 
 @binds(*named("arange"), **MS)
 def _arange(b: Any, start: Any = 0, end: Any = None, step: Any = 1, *, dtype: Any = None) -> Any:
-    return counted(b, start, end, step, "int64" if none(b, dtype) else dtype_name(b, dtype))
+    return counted(b, start, end, step, "int64" if none(b, dtype) else dtype_name(b, dtype), forward=True)
 
 
 @binds("mindspore.numpy.utils_const._iota", **MS)

@@ -25,7 +25,12 @@ def primitive(name: str) -> list[str]:
 
 
 def floating(b: Any, x: Any, what: str) -> Any:
-    return x if is_float(b.dtype(x)) else b.unsupported(f"MindSpore's {what} of {b.dtype(x)}")
+    return x if b.is_tensor(x) and is_float(b.dtype(x)) else b.unsupported(f"MindSpore's {what} of {b.dtype(x)}")
+
+
+def of_tensor(b: Any, x: Any, what: str) -> Any:
+    """PyNative takes no number in its place."""
+    return x if b.is_tensor(x) else b.unsupported(f"MindSpore's {what} of {b.describe(x)}")
 
 
 def same_dtype(b: Any, what: str, *tensors: Any) -> None:

@@ -76,4 +76,4 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *OPS})
 
 
-from bcvm.ops import function_bindings, numpy_bindings, numpy_methods, ordering, python_bindings  # noqa: E402, F401
+from bcvm.ops import function_bindings, numpy_bindings, numpy_creation, numpy_methods, ordering, python_bindings  # noqa: E402, F401

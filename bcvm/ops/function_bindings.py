@@ -355,8 +355,8 @@ def _ones(b: Any, dims: Any, dtype: Any = "float32") -> Any:
     return b.full(sizes(b, sequence(b, dims)), 1, dtype_name(b, dtype))
 
 
-def counted(b: Any, start: Any, stop: Any, step: Any, dtype: str) -> Any:
-    """arange over ints; the step is a constant."""
+def counted(b: Any, start: Any, stop: Any, step: Any, dtype: str, forward: bool = False) -> Any:
+    """arange over ints; the step is a constant. forward: steps away from the end are an error of the library's, not an empty result."""
     if none(b, stop):
         start, stop = 0, start
     if any(b.dtype(v) != "int" for v in (start, stop, step) if not isinstance(v, int)):
@@ -368,6 +368,8 @@ def counted(b: Any, start: Any, stop: Any, step: Any, dtype: str) -> Any:
         return b.unsupported("arange with step 0")
     first, last = sizes(b, [start, stop])
     span = last - first if k > 0 else first - last
+    if forward:
+        b.require("le", Dim.const(0), span, "arange away from its end")
     return b.op("arange", start, k, dims=(maximum(0, (span + (abs(k) - 1)) // abs(k)),), dtype=dtype)
 
 

@@ -5,7 +5,8 @@ from typing import Any
 
 from bcvm.ops.definition import binds
 from bcvm.ops.function_bindings import const, sequence
-from bcvm.ops.numpy_bindings import copied, flat, reshaped
+from bcvm.ops.numpy_bindings import flat, reshaped
+from bcvm.ops.numpy_creation import copied
 from bcvm.shapes.dim import Dim
 
 

@@ -11,7 +11,8 @@ from bcvm.ops import shaperules
 from bcvm.ops.definition import Composite, Library, Op, binds, register
 from bcvm.ops.elementwise import ALL, EXACT
 from bcvm.ops.function_bindings import const, dtype_name, none, sequence, sizes, taken
-from bcvm.ops.numpy_bindings import as_tensor, asarray, copied, flat, into, unused
+from bcvm.ops.numpy_bindings import as_tensor, flat, into, unused
+from bcvm.ops.numpy_creation import asarray, copied
 from bcvm.shapes.dim import Dim, maximum, product
 
 _INTEGERS = ("int64", "int32", "int16", "int8")

@@ -283,6 +283,10 @@ def _mindspore(op: Op, given: tuple[Operand, ...], attrs: dict[str, Any]) -> Pro
     skip = 1 if op.operands[:1] == ("condition",) else 0
     common = _mindspore_common(given[skip:])
     kind = dtypes.kind(common)
+    if op.name in ("and_", "or_", "xor", "invert", "lshift", "rshift") and kind == "f":
+        raise Unsupported(f"MindSpore's {op.name} takes no {common}")
+    if op.name in ("mul", "truediv") and len({o.dtype for o in given}) > 1 and len({bool(o.rank) for o in given if not o.is_python}) > 1:
+        raise Unsupported(f"MindSpore's {op.name} of another dtype's tensor of rank 0 has rules of its own")
     if op.dtype == "sum":
         result = common if kind == "f" else "int64"
         return Promotion((result,), result)

@@ -1,5 +1,5 @@
-"""NumPy's scalars are copies: `a = x[0]` keeps its value when x is written. In a graph that stores, the view that reads such an element is followed
-by a copy wherever a store may come before a use of it."""
+"""NumPy's scalars are copies: `a = x[0]` keeps its value when x is written, and an array made of it, `a[None]`, has memory of its own. The view that
+reads such an element is followed by a copy wherever a store may come before a use of it, or a view is made of it."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,8 @@ from bcvm.specialise.types import Tensor
 def separate_scalars(graph: Graph) -> None:
     """Insert the copies. In place."""
     stored = {n.operands[0].type.dtype for b in graph.blocks for n in b.nodes if n.op == "store"}  # type: ignore[union-attr]
-    read = [(b, n) for b in graph.blocks for n in b.nodes if n.op == "view" and _element(n) in stored] if stored else []
+    viewed = {n.operands[0] for b in graph.blocks for n in b.nodes if n.op == "view"}
+    read = [(b, n) for b in graph.blocks for n in b.nodes if n.op == "view" and _element(n) and (_element(n) in stored or n.results[0] in viewed)]
     if not read:
         return
     uses: dict[Value, list[tuple[Block, int]]] = {n.results[0]: [] for _, n in read}
@@ -25,7 +26,7 @@ def separate_scalars(graph: Graph) -> None:
         start = block.nodes.index(node)
         store = next((i for i, n in enumerate(block.nodes[start:], start) if n.op == "store"), len(block.nodes) + 1)
         old = node.results[0]
-        if all(b is block and start < at <= store and not (at < len(b.nodes) and b.nodes[at].op == "view") for b, at in uses[old]):
+        if old not in viewed and all(b is block and start < at <= store for b, at in uses[old]):
             continue
         graph.n_values += 1
         node.results = (Value(graph.n_values, old.type, node, root=node.operands[0]),)

@@ -44,6 +44,17 @@ def test_elements_keep_their_value(body: str, tier: str) -> None:
     assert not jitted.stats()["errors"] and (jitted.stats()["native"] or "print" in body)
 
 
+@pytest.mark.parametrize("made", ["x[0][...]", "x[0][None]", "x[0].reshape(1)", "np.asarray(x[0])", "np.expand_dims(x[0], 0)", "x[0].reshape(-1)[...]"])
+def test_arrays_made_of_an_element_have_memory_of_their_own(made: str) -> None:
+    jitted = bcvm.jit(function(f"def f(x):\n    return {made}\n"), tier="full", background=False)
+    for _ in range(2):
+        x = np.arange(4.0)
+        result = jitted(x)
+        assert not np.shares_memory(result, x) and result.flags.writeable
+        result[...] = 9
+        assert x[0] == 0
+
+
 @pytest.mark.parametrize("exits", ["all", "random"])
 def test_elements_keep_their_value_wherever_native_code_leaves(exits: str) -> None:
     def mixed(x: Any, n: int) -> Any:
