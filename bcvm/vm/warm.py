@@ -1,8 +1,11 @@
 """What a process needs once before native code can be made: the compiler, LLVM, the run-time support. Made where the first function is jitted, so that neither
-the import nor a call pays for it: LLVM starts in its process while the compiler's modules are loaded here, which would hold calls up later. It ends with a trial:
-a small function is compiled and called, and if that does not give the right result there is no native code in this process, with the reason."""
+the import nor a call pays for it: LLVM starts in its process while the compiler's modules are loaded here, which would hold calls up later. Then a function is compiled
+to text that nobody uses: what runs for the first time takes Python about twice as long. It ends with a trial: a small function is compiled and called, and if that does
+not give the right result there is no native code in this process, with the reason."""
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -15,8 +18,18 @@ from bcvm.ops.lookup import binding_for
 from bcvm.specialise import specialise_call
 from bcvm.vm import entry
 
-_TRIAL = Program("trial", "", (Code(BY_NAME["LOAD"].opcode, (0,)), Code(BY_NAME["LOAD"].opcode, (0,)), Code(BY_NAME["CALL_OP"].opcode, (0, 0, 2)),
-                               Code(BY_NAME["RETURN"].opcode)), (Param("x"),), ("x",), names=("add",))
+
+def _program(name: str, ops: tuple[tuple[str, int], ...]) -> Program:
+    """A function of x: these ops of so many operands, one after the other, each of the result so far and x."""
+    code = [Code(BY_NAME["LOAD"].opcode, (0,))]
+    for n, (_, operands) in enumerate(ops):
+        code += [Code(BY_NAME["LOAD"].opcode, (0,))] * (operands - 1)
+        code.append(Code(BY_NAME["CALL_OP"].opcode, (n, 0, operands)))
+    return Program(name, "", (*code, Code(BY_NAME["RETURN"].opcode)), (Param("x"),), ("x",), names=tuple(op for op, _ in ops))
+
+
+_TRIAL = _program("trial", (("add", 2),))
+_REHEARSAL = _program("rehearsal", (("matmul", 2), ("add", 2), ("tanh", 1), ("softmax", 1)))
 _begun = False
 _reason = ""
 
@@ -32,6 +45,8 @@ def begin() -> None:
         try:
             process.prepare()
             _load()
+            with suppress(BcvmError):  # it is the trial that decides
+                _rehearse()
             process.wait()
             _try()
         except (BcvmError, ImportError, OSError) as e:
@@ -59,6 +74,23 @@ def _load() -> None:
     runtime()
     disk.generators()
     binding_for(np.add)  # finds what is bound
+
+
+class _NoTable:
+    """Makes the texts of kernels, and keeps none."""
+
+    def slot_for(self, key: Any, make: Callable[[], Any]) -> int:
+        make()
+        return 0
+
+
+def _rehearse() -> None:
+    from bcvm.compiler import stub
+    from bcvm.compiler.compile import compile_graph
+    from bcvm.compiler.target import host
+    graph = specialise_call(BoundProgram(_REHEARSAL), (np.zeros((2, 2), np.float32),), (), _no_callees)
+    compiled = compile_graph(graph, _NoTable(), host())
+    stub.prepare(graph, stub.Call(1, ()), compiled.return_trees, driver="@driver", resume=_left, out_words=compiled.out_words)
 
 
 def _try() -> None:
