@@ -587,37 +587,10 @@ for _name, _dtype in [(n, n) for n in ("int8", "int16", "int32", "int64", "uint8
     _scalar_type(_name, _dtype)
 
 
-def _astype(b: Any, x: Any, dtype: Any, order: Any = "K", casting: Any = "unsafe", subok: Any = True, copy: Any = True) -> Any:
-    if const(b, casting) != "unsafe":
-        return b.unsupported("astype with a casting rule")
-    return copied(b, x) if dtype_name(b, dtype) == b.dtype(x) and const(b, copy) else b.cast(x, dtype_name(b, dtype))
-
-
 def copied(b: Any, x: Any) -> Any:
     """A tensor of its own: what is written into it must not reach x."""
     return b.copy(as_tensor(b, x))
 
 
-binds("numpy.astype", method="astype")(_astype)
 binds("numpy.copy")(lambda b, a, order="K", subok=False: asarray(b, copied(b, a)))
 binds(method="copy", library="numpy")(lambda b, a, order="C": copied(b, a))
-
-
-@binds("numpy.shape")
-def _shape(b: Any, a: Any) -> Any:
-    return b.tuple([b.size(a, i) for i in range(b.rank(a))])
-
-
-@binds("numpy.ndim")
-def _ndim(b: Any, a: Any) -> Any:
-    return b.rank(a)
-
-
-@binds("numpy.size")
-def _size(b: Any, a: Any, axis: Any = None) -> Any:
-    if not none(b, axis):
-        return b.size(a, b.axis(axis, b.rank(a)))
-    total = Dim.const(1)
-    for d in b.dims(a):
-        total = total * d
-    return b.int_of(total)
