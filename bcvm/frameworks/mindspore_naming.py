@@ -9,7 +9,6 @@ from bcvm.bytecode.dtypes import is_float
 from bcvm.ops.definition import binds
 from bcvm.shapes.dim import Dim
 from bcvm.specialise import settle
-from bcvm.specialise.calls import run_binding
 
 MS: dict[str, str] = {"library": "mindspore"}
 
@@ -52,7 +51,7 @@ def settled(b: Any, d: Any) -> int | None:
 
 
 def bind_primitive(name: str, function: Callable[..., Any]) -> None:
-    binds(*primitive(name), **MS)(lambda b, prim, *args: run_binding(b.m, function, list(args), {}))
+    binds(*primitive(name), **MS)(lambda b, prim, *args: function(b, *args))
 
 
 def ms_dtype(b: Any, name: str) -> Any:

@@ -126,7 +126,10 @@ def made_instance(m: "Machine", callee: Const, args: list[Tree], keywords: dict[
         return None
     values = [m.builder.constant(a) for a in args]
     options = {k: m.builder.constant(v) for k, v in keywords.items()}
-    made = cls(*values, **options)
+    try:
+        made = cls(*values, **options)
+    except Exception as e:  # whatever it raises, the interpreter will
+        raise Unsupported(f"{cls.__name__}: {e}") from None
     if issubclass(cls, Primitive) and binding_for(made) is None or issubclass(cls, Cell) and made.parameters_dict():
         raise Unsupported(f"a call of {cls.__name__}")
     return Const(made)

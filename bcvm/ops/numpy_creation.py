@@ -111,23 +111,3 @@ def copied(b: Any, x: Any) -> Any:
 binds("numpy.astype", method="astype")(_astype)
 binds("numpy.copy")(lambda b, a, order="K", subok=False: asarray(b, copied(b, a)))
 binds(method="copy", library="numpy")(lambda b, a, order="C": copied(b, a))
-
-
-@binds("numpy.shape")
-def _shape(b: Any, a: Any) -> Any:
-    return b.tuple([b.size(a, i) for i in range(b.rank(a))])
-
-
-@binds("numpy.ndim")
-def _ndim(b: Any, a: Any) -> Any:
-    return b.rank(a)
-
-
-@binds("numpy.size")
-def _size(b: Any, a: Any, axis: Any = None) -> Any:
-    if not none(b, axis):
-        return b.size(a, b.axis(axis, b.rank(a)))
-    total = Dim.const(1)
-    for d in b.dims(a):
-        total = total * d
-    return b.int_of(total)

@@ -1,29 +1,31 @@
-"""Bindings of ndarray's methods and attributes that are not also functions."""
+"""Bindings of ndarray's attributes, of the functions that read them, and of methods that are not also functions."""
 from __future__ import annotations
 
 from typing import Any
 
 from bcvm.ops.definition import binds
-from bcvm.ops.function_bindings import const, sequence
+from bcvm.ops.function_bindings import const, dtype_name, none, sequence
 from bcvm.ops.numpy_bindings import flat, reshaped
 from bcvm.ops.numpy_creation import copied
 from bcvm.shapes.dim import Dim
 
 
-@binds(attribute="shape", library="numpy")
-def _shape(b: Any, x: Any) -> Any:
-    return b.tuple([b.size(x, i) for i in range(b.rank(x))])
+@binds("numpy.shape", attribute="shape", library="numpy")
+def _shape(b: Any, a: Any) -> Any:
+    return b.tuple([b.size(a, i) for i in range(b.rank(a))])
 
 
-@binds(attribute="ndim", library="numpy")
-def _ndim(b: Any, x: Any) -> Any:
-    return b.rank(x)
+@binds("numpy.ndim", attribute="ndim", library="numpy")
+def _ndim(b: Any, a: Any) -> Any:
+    return b.rank(a)
 
 
-@binds(attribute="size", library="numpy")
-def _size(b: Any, x: Any) -> Any:
+@binds("numpy.size", attribute="size", library="numpy")
+def _size(b: Any, a: Any, axis: Any = None) -> Any:
+    if not none(b, axis):
+        return b.size(a, b.axis(axis, b.rank(a)))
     total = Dim.const(1)
-    for d in b.dims(x):
+    for d in b.dims(a):
         total = total * d
     return b.int_of(total)
 
@@ -71,3 +73,10 @@ def _item(b: Any, x: Any, *index: Any) -> Any:
 @binds(method="conj", library="numpy")
 def _conj(b: Any, x: Any) -> Any:
     return x
+
+
+@binds("numpy.astype", method="astype")
+def _astype(b: Any, x: Any, dtype: Any, order: Any = "K", casting: Any = "unsafe", subok: Any = True, copy: Any = True) -> Any:
+    if const(b, casting) != "unsafe":
+        return b.unsupported("astype with a casting rule")
+    return copied(b, x) if dtype_name(b, dtype) == b.dtype(x) and const(b, copy) else b.cast(x, dtype_name(b, dtype))

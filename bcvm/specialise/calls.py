@@ -1,7 +1,6 @@
 """Calls on trees: bindings of library functions, tensor methods, and Python functions, which are inlined."""
 from __future__ import annotations
 
-import inspect
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -123,12 +122,8 @@ def run_binding(m: "Machine", binding: Any, args: list[Any], keywords: dict[str,
         return m.builder.tree(binding(m.builder, *args, **keywords))
     except (ValueError, IndexError) as e:  # bad arguments: the interpreter's call raises the library's own error
         raise Unsupported(str(e)) from None
-    except TypeError:
-        try:
-            inspect.signature(binding).bind(m.builder, *args, **keywords)
-        except TypeError as e:
-            raise Unsupported(f"arguments of {binding.__name__}: {e}") from None
-        raise
+    except (TypeError, AttributeError, KeyError, RuntimeError) as e:  # arguments of a number or of a kind that the binding does not take
+        raise Unsupported(f"arguments of {binding.__name__}: {type(e).__name__}: {e}") from e
 
 
 def inline(m: "Machine", frame: Frame, fn: types.FunctionType, args: list[Tree], keywords: dict[str, Tree]) -> None:

@@ -126,7 +126,7 @@ CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (ops.one_hot, (I, 3, np.float32(2.0), np.float32(-1.0)), {}), (ops.pad, (F, (1, 2)), {}),
     (ops.pad, (F, (1, 2, 0, 1)), {"value": 5.0}), (ops.tril, (F,), {}), (ops.triu, (F, 1), {}), (ops.where, (B, F, G), {}), (ops.where, (B, F, 0.0), {}),
     (ops.where, (B, 1, 0), {}),
-    (ops.where, (B, I.astype(np.int64), 2.5), {}), (ops.select, (B, F, G), {}), (ops.masked_fill, (F, B, 0.5), {}), (ops.masked_fill, (I, B, 2), {}), (ops.masked_fill, (I, B, np.array(2, np.int32)), {}), (ops.clamp, (NAN, -1.0, 1.0), {}),
+    (ops.where, (B, I.astype(np.int64), 2.5), {}), (ops.select, (B, F, G), {}), (ops.masked_fill, (F, B, 0.5), {}), (ops.masked_fill, (I, B, 2), {}), (ops.clamp, (NAN, -1.0, 1.0), {}),
     (ops.clamp, (NAN, None, 1.0), {}),
     (ops.clamp, (I, 2.5, None), {}), (ops.sum, (F,), {}), (ops.sum, (I, 1, True), {}), (ops.mean, (T, (1, 2)), {}), (ops.mean, (F,), {"keep_dims": True}),
     (ops.prod, (F, 1), {}), (ops.amax, (F, (0, 1), True), {}),

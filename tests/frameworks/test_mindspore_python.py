@@ -396,3 +396,20 @@ def test_a_primitive_without_a_native_form_is_named():
     x = tensor(1, 2, 4, 4, 4)
     np.testing.assert_allclose(fast(x).asnumpy(), ops.AvgPool3D(2)(x).asnumpy() + 1, rtol=1e-5)
     assert any("AvgPool3D" in reason for reason in fast.stats()["fallbacks"]), fast.stats()
+
+
+@pytest.mark.parametrize("call", [lambda x: ops.Pad(1)(x), lambda x: ops.Conv2D(0, 2)(x, x), lambda x: ops.ReverseV2()(x), lambda x: ops.split(x, None)])
+def test_arguments_that_mindspore_refuses_are_refused_by_its_own_error(call):
+    fast = bcvm.jit(lambda x: call(x * 2) + 1, tier="full", background=False)
+    with pytest.raises(Exception) as theirs:  # noqa: B017, PT011  compared below
+        call(tensor(2, 3))
+    with pytest.raises(type(theirs.value)) as mine:
+        fast(tensor(2, 3))
+    assert str(mine.value) == str(theirs.value) and not fast.stats()["errors"]
+    assert fast.explain(tensor(2, 3)).callbacks
+
+
+def test_ints_are_filled_where_a_mask_says():
+    fast = bcvm.jit(lambda x: ops.masked_fill(x, x > 1, ops.cast(0, x.dtype)) + x.masked_fill(x < 2, 7), tier="full", background=False)
+    np.testing.assert_array_equal(fast(Tensor(np.arange(4, dtype=np.int32))).asnumpy(), [7, 8, 2, 3])
+    assert fast.stats()["native"] == 1, fast.stats()

@@ -118,6 +118,19 @@ def test_an_array_of_a_number() -> None:
     native(lambda n, y: (np.array(n), np.array(y), np.array(n, np.float32), np.copy(y), np.array(2.5) + n, np.array(True), stored(y)), (3, 0.1), (-4, 1e30))
 
 
+@pytest.mark.parametrize("call", [lambda x: np.einsum(3, x), lambda x: np.pad(x, None), lambda x: np.split(x, None)])
+def test_arguments_of_another_kind_are_left_to_numpy(call: Any) -> None:
+    f = bcvm.jit(lambda x: (x * 2, call(x)), tier="full", background=False)
+    try:
+        want = call(np.ones((2, 3)))
+    except (TypeError, ValueError) as e:
+        with pytest.raises(type(e)):
+            f(np.ones((2, 3)))
+    else:
+        np.testing.assert_array_equal(f(np.ones((2, 3)))[1], want)
+    assert not f.stats()["errors"] and f.explain(np.ones((2, 3))).callbacks
+
+
 def test_random_programs_of_routing() -> None:
     """Groups by a key, worked on one after another and put back."""
     def f(x, keys):
