@@ -97,17 +97,10 @@ for _name, _dtype in [(n, n) for n in ("int8", "int16", "int32", "int64", "uint8
     _scalar_type(_name, _dtype)
 
 
-def _astype(b: Any, x: Any, dtype: Any, order: Any = "K", casting: Any = "unsafe", subok: Any = True, copy: Any = True) -> Any:
-    if const(b, casting) != "unsafe":
-        return b.unsupported("astype with a casting rule")
-    return copied(b, x) if dtype_name(b, dtype) == b.dtype(x) and const(b, copy) else b.cast(x, dtype_name(b, dtype))
-
-
 def copied(b: Any, x: Any) -> Any:
     """A tensor of its own: what is written into it must not reach x."""
     return b.copy(as_tensor(b, x))
 
 
-binds("numpy.astype", method="astype")(_astype)
 binds("numpy.copy")(lambda b, a, order="K", subok=False: asarray(b, copied(b, a)))
 binds(method="copy", library="numpy")(lambda b, a, order="C": copied(b, a))
