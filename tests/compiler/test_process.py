@@ -266,6 +266,16 @@ def test_an_interrupt_while_an_answer_is_read_fails_that_request_alone(own: Comp
     assert [value(own.result(a)) for a in (later, *asked[1:])] == [3, 1, 2]
 
 
+def test_answers_stay_with_their_requests_when_the_process_ended_with_several_of_them(own: CompileProcess) -> None:
+    emit(own, 1)
+    asked = [begin(own, slow(n, 100)) for n in range(2)]
+    assert own.pid
+    os.killpg(own.pid, signal.SIGKILL)
+    assert value(own.result(asked[0])) == 0
+    asked.append(begin(own, slow(2, 100)))  # before the second, which nobody has asked for again, is
+    assert [value(own.result(a)) for a in asked] == [0, 1, 2]
+
+
 def test_copies_are_stopped_and_go_on_too(own: CompileProcess) -> None:
     asked = with_copies(own)
     own.stop_working(True)
