@@ -175,7 +175,7 @@ def test_an_output_of_another_dtype_is_cast(stencils):
     from dataclasses import replace
     spec = region(1, [F], [("neg", (0,), F)], [-1])
     for dtype in (D, I, B):
-        other = replace(spec, outputs=(replace(spec.outputs[0], dtype=dtype),))
+        other = replace(spec, outputs=(spec.outputs[0]._replace(dtype=dtype),))
         x = np.array([0, 1, 2.5, -3] * 9, F)
         got, want = np.zeros(36, dtype), np.zeros(36, dtype)
         Spliced(other, stencils)([x, got], [36])
