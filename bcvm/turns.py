@@ -14,14 +14,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-PATIENCE = 0.02  # seconds that the compile thread waits for one call, at all checkpoints together; a longer one has to share
+PATIENCE, MOST = 0.1, 0.25  # seconds that the compile thread waits for one call, at all checkpoints together, or twice what it usually takes; one longer than that shares
 LULL = 0.004      # seconds without a call after which none is expected
 SETTLE = 0.002   # seconds that a call waits for a checkpoint beyond its slice
-SLICE_MIN, SLICE_MAX = 0.0002, 0.002  # seconds that a call gives the compilation: twice what it takes, within these
+SLICE_MIN, SLICE_MAX, SLICE_MOST = 0.0002, 0.002, 0.004  # seconds that a call gives the compilation: twice what it takes, within the first two, or a tenth up to the third
 LONG = 0.0001    # seconds beyond which a call may have use for all processors
 
 _calls = _long_calls = 0                  # calls being interpreted that a compilation would disturb
 _begun = 0                                # times that a call began while none was inside
+_patience = PATIENCE                      # with the calls inside
 _patient = (0, 0.0)                       # the last of them that the compile thread waited for, and until when
 _slice_end = 0.0                          # until when the compile thread may go on nevertheless
 _last_end = 0.0                           # of a call
@@ -36,10 +37,11 @@ _waited_for = False
 
 def begin_call(usual: float) -> None:
     """A call is going to be interpreted, which takes about `usual` seconds."""
-    global _calls, _long_calls, _begun, _slice_end
-    time_given = min(max(usual * 2, SLICE_MIN), SLICE_MAX)
+    global _calls, _long_calls, _begun, _slice_end, _patience
+    time_given = min(max(usual * 2, SLICE_MIN), max(SLICE_MAX, min(usual / 10, SLICE_MOST)))
     with _changed:
         _begun += not _calls
+        _patience = max(_patience if _calls else PATIENCE, min(usual * 2, MOST))
         _calls += 1
         if threading.get_ident() != _compiling:
             if _working:
@@ -102,7 +104,7 @@ def _wait() -> None:
         _parked = True
         _changed.notify_all()
         if _patient[0] != _begun:
-            _patient = _begun, time.perf_counter() + PATIENCE
+            _patient = _begun, time.perf_counter() + _patience
         end = _patient[1]
         while (now := time.perf_counter()) >= _slice_end and now < (end if _calls else _last_end + LULL):
             _changed.wait(LULL)
@@ -144,7 +146,7 @@ def process_works(stop: Callable[[bool], object] | None) -> None:
 def be_patient() -> None:
     """Now and then, by who waits for that process: lets it go on beside a call that takes too long."""
     with _changed:
-        if _stopped is not None and time.perf_counter() - _stopped > PATIENCE:
+        if _stopped is not None and time.perf_counter() - _stopped > _patience:
             _stop(False)
 
 

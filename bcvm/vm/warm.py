@@ -1,9 +1,11 @@
 """What a process needs once before native code can be made: the compiler, LLVM, the run-time support. Made where the first function is jitted, so that neither
 the import nor a call pays for it: LLVM starts in its process while the compiler's modules are loaded here, which would hold calls up later. Then a function is compiled
 to text that nobody uses: what runs for the first time takes Python about twice as long. It ends with a trial: a small function is compiled and called, and if that does
-not give the right result there is no native code in this process, with the reason."""
+not give the right result there is no native code in this process, with the reason. Last, garbage is collected: so much was imported that Python would do it soon, while a
+function is compiled and calls go on, which then wait for 15 ms and more."""
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -45,10 +47,14 @@ def begin() -> None:
         try:
             process.prepare()
             _load()
+            from bcvm.compiler.splice import library as stencils
             with suppress(BcvmError):  # it is the trial that decides
                 _rehearse()
             process.wait()
+            stencils.load()
             _try()
+            if gc.isenabled():
+                gc.collect()
         except (BcvmError, ImportError, OSError) as e:
             _reason = f"{type(e).__name__}: {e}"
 
@@ -69,7 +75,6 @@ def _load() -> None:
     from bcvm.compiler.driver import library  # noqa: F401
     from bcvm.compiler.kernels import column, conv, libm, math, matmul, movement, region, row, transpose  # noqa: F401
     from bcvm.compiler.runtime import runtime
-    from bcvm.compiler.splice import library as stencils  # noqa: F401
     from bcvm.compiler.splice import passes, splicer, table  # noqa: F401
     runtime()
     disk.generators()

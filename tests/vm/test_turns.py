@@ -34,6 +34,26 @@ def test_the_compile_thread_waits_at_checkpoints_while_a_call_is_interpreted() -
     assert waited and passed
 
 
+def test_a_call_that_takes_longer_than_usual_is_waited_for_too() -> None:
+    passed: list[float] = []
+
+    def work() -> None:
+        time.sleep(0.01)  # beyond the slice
+        turns.checkpoint()
+        passed.append(time.perf_counter())
+
+    thread.call(lambda: None)
+    turns.begin_call(0.001)
+    try:
+        thread.submit(work)
+        time.sleep(turns.PATIENCE / 2)
+        waited = not passed
+    finally:
+        turns.end_call(0.001)
+    thread.idle()
+    assert waited and passed
+
+
 def test_a_long_call_does_not_hold_up_a_compilation_for_ever() -> None:
     turns.begin_call(1.0)
     try:

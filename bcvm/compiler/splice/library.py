@@ -180,6 +180,13 @@ def _advance() -> bool:
         return _state.made is not None or bool(_state.failed)
 
 
+def load() -> None:
+    """Take the library that is kept on disk, if there is one: some milliseconds, for a time when no call is under way."""
+    with _lock:
+        if _state.made is None and not _state.failed and _state.turns is None and host().avx512:
+            _state.made = read()
+
+
 def current() -> Library | None:
     """The library if it is there. Never waits."""
     return _state.made
