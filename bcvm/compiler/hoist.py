@@ -265,15 +265,7 @@ def _asked_sizes(node: Node) -> set[Atom]:
 
 def _names(dims: Iterable[Dim]) -> set[Atom]:
     """The symbols and run-time values in dims."""
-    out: set[Atom] = set()
-    work = [a for d in dims for a in d.atoms()]
-    while work:
-        atom = work.pop()
-        if atom.kind in ("symbol", "opaque"):
-            out.add(atom)
-        else:
-            work.extend(a for d in atom.args for a in d.atoms())
-    return out
+    return {leaf for d in dims for leaf in d.leaves()}
 
 
 def _is_op(node: Node) -> bool:
