@@ -181,10 +181,9 @@ def _advance() -> bool:
 
 
 def load() -> None:
-    """Take the library that is kept on disk, if there is one: some milliseconds, for a time when no call is under way."""
-    with _lock:
-        if _state.made is None and not _state.failed and _state.turns is None and host().avx512:
-            _state.made = read()
+    """The first step alone: take the library that is kept on disk, if there is one. Some milliseconds, for a time when no call is under way."""
+    if _state.turns is None:
+        _advance()
 
 
 def current() -> Library | None:
