@@ -50,6 +50,12 @@ class Elf:
         """Names of the symbols that the code expects from elsewhere."""
         return [s.name for s in self.symbols if s.section == 0 and s.name and s.name != "_GLOBAL_OFFSET_TABLE_"]
 
+    def expect_complete(self) -> None:
+        """CompileError if the code expects symbols from elsewhere, which it names."""
+        missing = self.external()
+        if missing:
+            raise CompileError(f"code refers to symbols outside itself: {', '.join(sorted(missing))}; reach them through the Context's table")
+
 
 def _text(table: bytes, at: int) -> str:
     return table[at:table.index(b"\0", at)].decode("utf-8", "replace")

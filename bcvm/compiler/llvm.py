@@ -62,9 +62,7 @@ def compile_ir(ir_text: str, target: Target | None = None, opt: int = 1, verify:
     CompileError: invalid IR, code that needs a symbol outside itself, which it names, or a fault of LLVM.
     """
     data = Compilation(ir_text, target, opt, verify).result()
-    missing = elf.read(data).external()
-    if missing:
-        raise CompileError(f"generated code refers to symbols outside itself: {', '.join(sorted(missing))}; reach them through the Context's table")
+    elf.read(data).expect_complete()
     return data
 
 

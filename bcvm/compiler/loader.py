@@ -211,9 +211,7 @@ def load(obj: bytes) -> LoadedCode:
 def _load(obj: bytes) -> LoadedCode:
     checkpoint()
     parsed = elf.read(obj)
-    missing = parsed.external()
-    if missing:
-        raise CompileError(f"code refers to symbols outside itself: {', '.join(sorted(missing))}; reach them through the Context's table")
+    parsed.expect_complete()
     offsets, end = _place(parsed)
     if not offsets:
         raise CompileError("the object has no code")
