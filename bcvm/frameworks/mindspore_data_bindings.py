@@ -7,7 +7,7 @@ from bcvm.bytecode.dtypes import is_float
 from bcvm.frameworks.mindspore_naming import MS, bind_primitive, floating, ms_dtype, named, of_tensor, primitive, same_dtype, settled
 from bcvm.ops.arguments import pair
 from bcvm.ops.definition import binds
-from bcvm.ops.function_bindings import axes, const, counted, dtype_name, flag, none, present, resolved, sequence, sizes, squeeze
+from bcvm.ops.function_bindings import axes, const, counted, dtype_name, flag, listed, none, present, resolved, sequence, sizes, squeeze
 from bcvm.ops.numpy_bindings import equal_parts, parts, tiled
 from bcvm.shapes.dim import Dim, maximum, product
 
@@ -157,9 +157,7 @@ def _dropout(b: Any, x: Any, p: Any = 0.5, training: Any = True, *more: Any, **o
 
 def _tensors(b: Any, tensors: Any, what: str) -> list[Any]:
     """The items of a list or tuple of tensors."""
-    if not isinstance(tensors, (tuple, list)) and not b.is_sequence(tensors):
-        return b.unsupported(f"MindSpore's {what} of other than a list or tuple")  # type: ignore[no-any-return]
-    return [of_tensor(b, t, what) for t in sequence(b, tensors)]
+    return [of_tensor(b, t, what) for t in listed(b, tensors, f"MindSpore's {what}")]
 
 
 def _concat(b: Any, tensors: Any, axis: Any = 0, **options: Any) -> Any:

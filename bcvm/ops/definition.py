@@ -174,6 +174,7 @@ class OpBuilder(Protocol):
     def constant(self, v: Any) -> Any: ...              # the Python value; binds a run-time scalar as a guarded constant
     def axis(self, v: Any, rank: int) -> int: ...       # constant, normalised; out of range runs in the interpreter (which raises)
     def axes(self, v: Any, rank: int) -> tuple[int, ...]: ...  # None is all axes; an int or a tuple
+    def describe(self, v: Any) -> str: ...              # what a value is, in words
     def unsupported(self, reason: str) -> "Any": ...    # raises errors.Unsupported
     def require(self, how: str, a: Dim, b: Dim, message: str) -> None: ...  # as ShapeContext.require: where it fails at run time the interpreter takes over
 

@@ -34,6 +34,13 @@ def sequence(b: Any, v: Any) -> list[Any]:
     return list(b.items(v)) if not isinstance(v, (int, float)) and b.is_sequence(v) else [v]
 
 
+def listed(b: Any, v: Any, what: str) -> list[Any]:
+    """The items of a tuple or list; other things, a tensor too, are refused."""
+    if not isinstance(v, (tuple, list)) and not b.is_sequence(v):
+        b.unsupported(f"{what} of {b.describe(v)}, which is no list or tuple")
+    return sequence(b, v)
+
+
 def sizes(b: Any, items: list[Any]) -> list[Dim]:
     """The dims that int values hold."""
     return [v if isinstance(v, Dim) else Dim.const(v) if isinstance(v, int) else b.dim_of(v) for v in items]

@@ -7,7 +7,7 @@ from typing import Any
 from bcvm.bytecode.dtypes import is_float, kind
 from bcvm.ops.arguments import pad_pairs
 from bcvm.ops.definition import binds
-from bcvm.ops.function_bindings import axes, const, dtype_name, flag, none, resolved, sequence, sizes, squeeze, taken
+from bcvm.ops.function_bindings import axes, const, dtype_name, flag, listed, none, resolved, sequence, sizes, squeeze, taken
 from bcvm.ops.promotion import NUMPY_1
 from bcvm.shapes.dim import Dim
 
@@ -50,9 +50,7 @@ def as_tensor(b: Any, v: Any) -> Any:
 
 def arrays(b: Any, v: Any) -> list[Any]:
     """The arrays of a list or tuple argument. Of one array NumPy takes the rows."""
-    if not isinstance(v, (tuple, list)) and not b.is_sequence(v):
-        return b.unsupported("an array in place of a list of arrays")  # type: ignore[no-any-return]
-    return [as_tensor(b, i) for i in sequence(b, v)]
+    return [as_tensor(b, i) for i in listed(b, v, "a join")]
 
 
 # -- ufuncs

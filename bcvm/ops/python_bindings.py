@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from bcvm.ops.definition import binds
-from bcvm.ops.function_bindings import const, sequence
+from bcvm.ops.function_bindings import const, listed, sequence
 
 _PYTHON = {"library": "python"}
 
@@ -16,13 +16,6 @@ def number(b: Any, v: Any) -> Any:
     if b.library != "mindspore" and b.rank(v):
         return b.unsupported("a Python number of a NumPy array that has a rank")  # NumPy deprecates, then refuses it
     return b.item(v)
-
-
-def iterated(b: Any, values: Any) -> list[Any]:
-    """The items of a list or tuple."""
-    if not isinstance(values, (tuple, list)) and not b.is_sequence(values):
-        return b.unsupported(f"an iteration over {b.describe(values)}")  # type: ignore[no-any-return]
-    return sequence(b, values)
 
 
 @binds("builtins.len", **_PYTHON)
@@ -39,7 +32,7 @@ def _abs(b: Any, v: Any) -> Any:
 
 def _extreme(name: str) -> None:
     def binding(b: Any, *values: Any, **options: Any) -> Any:
-        items = iterated(b, values[0]) if len(values) == 1 else list(values)
+        items = listed(b, values[0], f"{name}()") if len(values) == 1 else list(values)
         if options or not items or any(b.is_tensor(v) or not b.is_scalar(v) for v in items):
             return b.unsupported(f"{name}() of other than Python numbers")
         if len({b.dtype(v) for v in items}) > 1:
@@ -58,7 +51,7 @@ _extreme("max")
 @binds("builtins.sum", **_PYTHON)
 def _sum(b: Any, values: Any, start: Any = 0) -> Any:
     out = start
-    for v in iterated(b, values):
+    for v in listed(b, values, "sum()"):
         out = b.op("add", out, v) if b.is_tensor(v) or b.is_tensor(out) else b.scalar("add", out, v)
     return out
 
@@ -178,6 +171,6 @@ for _name in ("floor", "ceil", "trunc"):
 @binds("math.prod", **_PYTHON)
 def _prod(b: Any, values: Any, *, start: Any = 1) -> Any:
     out = start
-    for v in iterated(b, values):
+    for v in listed(b, values, "math.prod"):
         out = b.scalar("mul", out, v)
     return out

@@ -134,6 +134,7 @@ class Executor:
         self.library = library
 
     def is_tensor(self, v: Any) -> bool: return isinstance(v, (np.ndarray, np.generic))
+    def describe(self, v: Any) -> str: return type(v).__name__
     def is_element(self, v: Any) -> bool: return isinstance(v, np.generic)
     def is_none(self, v: Any) -> bool: return v is None
     def is_scalar(self, v: Any) -> bool: return isinstance(v, (bool, int, float)) and not isinstance(v, np.generic)
