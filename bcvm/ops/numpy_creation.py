@@ -1,4 +1,4 @@
-"""Bindings of NumPy's functions that make arrays, or arrays of another dtype, and of those that tell sizes."""
+"""Bindings of NumPy's functions that make arrays: filled, counted, of other arrays, of numbers of a dtype."""
 from __future__ import annotations
 
 from typing import Any

@@ -7,7 +7,7 @@ from bcvm.ops.definition import binds
 from bcvm.ops.function_bindings import const, dtype_name, none, sequence
 from bcvm.ops.numpy_bindings import flat, reshaped
 from bcvm.ops.numpy_creation import copied
-from bcvm.shapes.dim import Dim
+from bcvm.shapes.dim import product
 
 
 @binds("numpy.shape", attribute="shape", library="numpy")
@@ -24,10 +24,7 @@ def _ndim(b: Any, a: Any) -> Any:
 def _size(b: Any, a: Any, axis: Any = None) -> Any:
     if not none(b, axis):
         return b.size(a, b.axis(axis, b.rank(a)))
-    total = Dim.const(1)
-    for d in b.dims(a):
-        total = total * d
-    return b.int_of(total)
+    return b.int_of(product(b.dims(a)))
 
 
 @binds(attribute="dtype", library="numpy")

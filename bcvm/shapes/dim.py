@@ -13,7 +13,7 @@ from typing import Any, Union
 
 DimLike = Union["Dim", int]
 INF = 1 << 62
-SMALL = 4096
+SMALL = 4096  # constants up to it are kept
 
 
 class Atom:

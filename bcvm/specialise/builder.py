@@ -32,7 +32,7 @@ class Builder:
         return isinstance(v, Value) and isinstance(v.type, Tensor)
 
     def is_element(self, v: Any) -> bool:
-        return self.is_tensor(v) and v.type.scalar  # type: ignore[no-any-return]
+        return isinstance(v, Value) and isinstance(v.type, Tensor) and v.type.scalar
 
     def is_none(self, v: Any) -> bool:
         return v is None or isinstance(v, Const) and v.value is None

@@ -10,7 +10,8 @@ from bcvm.specialise.types import Tensor
 
 def separate_scalars(graph: Graph) -> None:
     """Insert the copies. In place."""
-    stored = {n.operands[0].type.dtype for b in graph.blocks for n in b.nodes if n.op == "store"}  # type: ignore[union-attr]
+    targets = [n.operands[0].type for b in graph.blocks for n in b.nodes if n.op == "store"]
+    stored = {t.dtype for t in targets if isinstance(t, Tensor)}
     viewed = {n.operands[0] for b in graph.blocks for n in b.nodes if n.op == "view"}
     read = [(b, n) for b in graph.blocks for n in b.nodes if n.op == "view" and _element(n) and (_element(n) in stored or n.results[0] in viewed)]
     if not read:

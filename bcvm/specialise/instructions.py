@@ -295,9 +295,10 @@ def joined(f: Frame, target: int, parts: list[Tree]) -> str | None:
     """The text of an f-string, of constants alone."""
     function = f.bound.imports[target]
     code = function.__code__
-    if code.co_names or code.co_freevars or not all(isinstance(t, Const) and type(t.value) in (bool, int, float, str, type(None)) for t in parts):
+    values = [t.value for t in parts if isinstance(t, Const) and type(t.value) in (bool, int, float, str, type(None))]
+    if code.co_names or code.co_freevars or len(values) < len(parts):
         return None
-    text = function(*(t.value for t in parts))  # type: ignore[union-attr]
+    text = function(*values)
     return text if type(text) is str else None
 
 
