@@ -203,15 +203,11 @@ def _widened(fd: int) -> int:
     return int(fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ))
 
 
-_numbers = itertools.count()
-
-
 class Answer:
     """What a request will bring: its code, or an error."""
 
-    def __init__(self, patient: bool, keep: tuple[str, str], request: tuple[Any, ...]) -> None:
-        self.number = next(_numbers)
-        self.patient, self.keep, self.request = patient, keep, request
+    def __init__(self, number: int, patient: bool, keep: tuple[str, str], request: tuple[Any, ...]) -> None:
+        self.number, self.patient, self.keep, self.request = number, patient, keep, request
         self.child: _Child | None = None  # that was asked
         self.code = b""
         self.error: CompileError | Unavailable | None = None
@@ -224,6 +220,7 @@ class CompileProcess:
         self._lock = threading.Lock()
         self._child: _Child | None = None
         self._asked: deque[Answer] = deque()  # whose answers have not been taken yet
+        self._numbers = itertools.count()
         self._ending = False
         self._host: tuple[str, dict[str, bool]] | None = None
         self.reason = _unsuitable()  # why there is none
@@ -259,7 +256,7 @@ class CompileProcess:
         with self._lock:
             while self._asked and not self._fits(request[0]):
                 self._settle()
-            answer = Answer(patient, keep, request)
+            answer = Answer(next(self._numbers), patient, keep, request)
             with suppress(Died):  # it is asked again when the answer is wanted
                 self._send(answer)
             self._asked.append(answer)

@@ -99,17 +99,18 @@ def write(fd: int, message: bytes) -> None:
             data = data[os.write(fd, data):]
 
 
-def _answer(compiler: Compiler, number: int, request: list[Any], path: str, name: str) -> bytes:
+def _answer(compiler: Compiler, request: list[Any], path: str, name: str) -> tuple[bool, Any]:
+    """Whether it is code; the code, or what is wrong."""
     setitimer(ITIMER_PROF, CPU_SECONDS + CPU_SECONDS_PER_BYTE * len(request[0]))  # then SIGPROF ends the process
     try:
-        made = number, True, compiler.emit(*request)
+        good, made = True, compiler.emit(*request)
     except ValueError as e:
-        made = number, False, str(e)
+        good, made = False, str(e)
     finally:
         setitimer(ITIMER_PROF, 0)
-    if made[1] and path and "__file__" in globals():  # not from an archive
-        _store().put(path, marshal.dumps((name, made[2])))
-    return marshal.dumps(made)
+    if good and path and "__file__" in globals():  # not from an archive
+        _store().put(path, marshal.dumps((name, made)))
+    return good, made
 
 
 @cache
@@ -157,7 +158,7 @@ class Server:
             number, urgency, path, name, *rest = request
             _give_way(urgency)
             if os.getppid() == self._parent or path:
-                answer = _answer(self._compiler, number, rest, path, name)
+                answer = marshal.dumps((number, *_answer(self._compiler, rest, path, name)))
                 with suppress(BrokenPipeError), self._alone(1):
                     write(self._sink, answer)
             if self._is_copy and urgency != AT_ONCE:
