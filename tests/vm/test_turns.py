@@ -15,41 +15,24 @@ from bcvm import turns
 from bcvm.vm.compile_thread import thread
 
 
-def test_the_compile_thread_waits_at_checkpoints_while_a_call_is_interpreted() -> None:
+@pytest.mark.parametrize(("usual", "before", "looks_after"), [(1.0, 0.0, turns.PATIENCE / 4), (0.001, 0.01, turns.PATIENCE / 2)],
+                         ids=["a call that usually takes long", "one that takes longer than usual, beyond its slice"])
+def test_the_compile_thread_waits_at_checkpoints_while_a_call_is_interpreted(usual: float, before: float, looks_after: float) -> None:
     passed: list[float] = []
 
     def work() -> None:
+        time.sleep(before)
         turns.checkpoint()
         passed.append(time.perf_counter())
 
-    turns.begin_call(1.0)
-    try:
-        thread.call(lambda: None)  # the thread is there
-        thread.submit(work)
-        time.sleep(turns.PATIENCE / 4)
-        waited = not passed
-    finally:
-        turns.end_call(1.0)
-    thread.idle()
-    assert waited and passed
-
-
-def test_a_call_that_takes_longer_than_usual_is_waited_for_too() -> None:
-    passed: list[float] = []
-
-    def work() -> None:
-        time.sleep(0.01)  # beyond the slice
-        turns.checkpoint()
-        passed.append(time.perf_counter())
-
-    thread.call(lambda: None)
-    turns.begin_call(0.001)
+    thread.call(lambda: None)  # the thread is there
+    turns.begin_call(usual)
     try:
         thread.submit(work)
-        time.sleep(turns.PATIENCE / 2)
+        time.sleep(looks_after)
         waited = not passed
     finally:
-        turns.end_call(0.001)
+        turns.end_call(usual)
     thread.idle()
     assert waited and passed
 
