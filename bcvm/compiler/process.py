@@ -30,9 +30,12 @@ VARIABLE = "BCVM_COMPILE_PROCESS"  # 'off': LLVM is loaded into this process
 SECONDS, PER_BYTE = 60.0, 1e-3
 # A process that takes only what is left over of the processors starves if it has had less than that share of them after so long.
 STARVED_SECONDS, STARVED_SHARE = 0.3, 0.03
-WAITING = 6     # requests that were made and not answered yet, at most: their answers have to fit into a pipe
-PIPE = 1 << 20  # bytes that a pipe holds while nobody reads it, if the system gives so much
-_SETPGROUP = 2  # POSIX_SPAWN_SETPGROUP
+# Requests that are made before one is answered, at most: while somebody waits, so many that the processors always have work, and otherwise few, since a
+# request for somebody who waits stands behind them.
+WAITING, AHEAD = 32, 4
+ROOM = 4096      # bytes that a request takes in a pipe beyond its text, at most
+PIPE = 1 << 20   # bytes that a pipe holds while nobody reads it, if the system gives so much
+_SETPGROUP = 2   # POSIX_SPAWN_SETPGROUP
 
 
 class Unavailable(Exception):
@@ -254,7 +257,7 @@ class CompileProcess:
         """Ask for object code, and go on; keep and request are what `worker.serve` takes. patient: nobody waits, so everything else comes first. A
         request waits in the pipe while those before are worked on, if it fits there; otherwise this waits first."""
         with self._lock:
-            while self._asked and not self._fits(request[0]):
+            while self._asked and not self._fits(request[0], AHEAD if patient else WAITING):
                 self._settle()
             answer = Answer(next(self._numbers), patient, keep, request)
             with suppress(Died):  # it is asked again when the answer is wanted
@@ -271,10 +274,10 @@ class CompileProcess:
             raise answer.error
         return answer.code
 
-    def _fits(self, text: str) -> bool:
-        """Whether one more request can wait in the pipe."""
-        child = self._child
-        return child is not None and len(self._asked) < WAITING and len(text) + sum(len(a.request[0]) for a in self._asked) < child.short
+    def _fits(self, text: str, most: int) -> bool:
+        """Whether one more request can wait in the pipe: writing it must not wait for a process that waits until its answer is read."""
+        child, asked = self._child, self._asked
+        return child is not None and len(asked) < most and len(text) + ROOM + sum(len(a.request[0]) + ROOM for a in asked) < child.short
 
     def _settle(self) -> None:
         """Take the next answer: perhaps not that of the first request, since several are worked on. After a death they are asked for one by one."""

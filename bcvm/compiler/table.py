@@ -11,7 +11,6 @@ from bcvm.compiler.region import KernelSource
 from bcvm.compiler.runtime import runtime
 from bcvm.errors import CompileError
 
-AHEAD = 4         # kernels that LLVM is asked for at a time
 ENTRY = "kernel"  # the name of the function in code that was spliced
 
 
@@ -58,7 +57,6 @@ class KernelTable:
                 spliced = splice() if splice is not None else None
                 kept = (spliced, ENTRY) if spliced is not None else self._kept(key)
                 source = make() if kept is None else None
-                self._settle(AHEAD - 1)
                 found = self._kernels[key] = Kernel(key, runtime().slots.take(), spliced is not None)
                 if kept is not None:
                     self._fill(found, *kept)
@@ -104,9 +102,9 @@ class KernelTable:
         self.compiled += 1
         return loader.load(made)
 
-    def _settle(self, left: int = 0) -> None:
-        """Take over kernels that LLVM is at until so many are left. Where that fails, whoever acquires the kernel hears of it."""
-        while len(self._under_way) > left:
+    def _settle(self) -> None:
+        """Take over the kernels that LLVM is at. Where that fails, whoever acquires the kernel hears of it."""
+        while self._under_way:
             kernel, source, compilation = self._under_way.popleft()
             try:
                 self._fill(kernel, self._made(compilation), source.name)

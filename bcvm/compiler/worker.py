@@ -93,8 +93,11 @@ def _exactly(fd: int, count: int) -> bytes | None:
 
 
 def write(fd: int, message: bytes) -> None:
-    for part in (len(message).to_bytes(8, "little"), message):  # apart: a message may have many megabytes
-        data = memoryview(part)
+    parts = len(message).to_bytes(8, "little"), message
+    sent = os.writev(fd, parts)  # at once: who waits wakes up once
+    for part in parts:
+        data = memoryview(part)[sent:]
+        sent = max(sent - len(part), 0)
         while data:
             data = data[os.write(fd, data):]
 
@@ -147,6 +150,7 @@ class Server:
         self._parent = os.getppid()
         self._copies: set[int] = set()
         self._is_copy = False
+        self._place = 0  # among the processors that there are
         self._most = min(PROCESSES, len(os.sched_getaffinity(0))) - 1
         _when_parent_ends(SIGCONT)  # should it be stopped then, it has to go on, to see the end of its input
         signal(SIGCONT, self._continue_copies)
@@ -157,6 +161,8 @@ class Server:
         while (request := self._next()) is not None:
             number, urgency, path, name, *rest = request
             _give_way(urgency)
+            if self._copies or self._is_copy:
+                self._stay_apart()
             if os.getppid() == self._parent or path:
                 answer = marshal.dumps((number, *_answer(self._compiler, rest, path, name)))
                 with suppress(BrokenPipeError), self._alone(1):
@@ -182,7 +188,7 @@ class Server:
 
     def _copy(self) -> bool:
         """Make a copy: the program, LLVM and its tables are there at once, in the same memory. Whether this is the copy."""
-        first = os.getpid()
+        first, place = os.getpid(), len(self._copies) + 1
         try:
             pid = os.fork()
         except OSError:
@@ -196,8 +202,16 @@ class Server:
         _when_parent_ends(SIGKILL)
         if os.getppid() != first:  # it has ended already
             os._exit(0)
-        self._parent, self._copies = first, set()
+        self._parent, self._place, self._copies = first, place, set()
         return True
+
+    def _stay_apart(self) -> None:
+        """Go where no other copy goes. It may be moved from there, but the scheduler alone leaves two of them for ticks of 4 ms on one processor, with the
+        other one idle."""
+        allowed = os.sched_getaffinity(0)
+        if self._place < len(allowed):
+            os.sched_setaffinity(0, {sorted(allowed)[self._place]})
+            os.sched_setaffinity(0, allowed)
 
     def _continue_copies(self, *_: object) -> None:
         for pid in self._copies:
