@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from bcvm.compiler.kernels import libm
+from bcvm.compiler.kernels import libm, math_tables
+from bcvm.compiler.kernels.avx512 import has_tables, masked, suffix
 from bcvm.compiler.kernels.vector import HALF, Value, Vector
 from bcvm.errors import Unsupported
 
@@ -62,23 +63,6 @@ def at_least(e: Vector, x: Value, limit: float) -> Value:
 # -- powers of two
 
 
-def _avx512(e: Vector, dtype: str) -> str | None:
-    """The suffix of AVX-512's float intrinsics for this many lanes, if there are any."""
-    bits = e.lanes * (64 if dtype == "float64" else 32)
-    return f"{'pd' if dtype == 'float64' else 'ps'}.{bits}" if e.target.avx512 and bits in (128, 256, 512) else None
-
-
-def _masked(e: Vector, name: str, suffix: str, x: Value, *extra: tuple[str, str]) -> Value:
-    """An AVX-512 intrinsic with all lanes on: (x, extra..., passthru, mask[, rounding])."""
-    t, full = e.type_of(x.dtype), f"llvm.x86.avx512.mask.{name}.{suffix}"
-    mask = f"i{max(8, e.lanes)}"
-    operands = [(t, x.ref), *extra, (t, "zeroinitializer"), (mask, "-1")]
-    if suffix.endswith("512"):
-        operands.append(("i32", "4"))
-    e.f.module.declare(t, full, ", ".join(a for a, _ in operands))
-    return Value(x.dtype, e.f.op(f"call {t} @{full}({', '.join(f'{a} {b}' for a, b in operands)})"))
-
-
 class Power:
     """x * log2(base) split as a whole number n and what remains: `n` as a float, `scale(a)` = a * 2^n, `pow2()` = 2^n for small n."""
 
@@ -86,7 +70,7 @@ class Power:
         self.e, self.dtype = e, exponent.dtype
         double = self.dtype == "float64"
         self.int, self.mantissa, self.bias = ("int64", 52, 1023) if double else ("int32", 23, 127)
-        self.suffix = _avx512(e, self.dtype)
+        self.suffix = suffix(e, self.dtype)
         if self.suffix:
             self.n = e.rounding("rint", exponent)
             return
@@ -108,7 +92,7 @@ class Power:
     def scale(self, a: Value) -> Value:
         e = self.e
         if self.suffix:
-            return _masked(e, "scalef", self.suffix, a, (e.type_of(a.dtype), self.n.ref))
+            return masked(e, "scalef", self.suffix, a, (e.type_of(a.dtype), self.n.ref))
         half = Value(self.int, e.raw("ashr", "i64" if self.dtype == "float64" else "i32", self.i.ref, e.const(1, self.int).ref))
         return e.mul(e.mul(a, self._two_to(half)), self._two_to(e.sub(self.i, half)))
 
@@ -202,10 +186,10 @@ def gelu_tanh(e: Vector, x: Value) -> Value:
 
 def _mantissa_exponent(e: Vector, x: Value) -> tuple[Value, Value]:
     """x = m * 2^n with m in [0.75, 1.5) for float32, [sqrt(1/2), sqrt(2)) for float64: where the polynomials hold. Without AVX-512 only for positive finite x."""
-    suffix = _avx512(e, x.dtype)
-    if suffix:
-        m = _masked(e, "getmant", suffix, x, ("i32", "11"))  # interval [0.75, 1.5), NaN for a negative x
-        n = e.sub(_masked(e, "getexp", suffix, x), _masked(e, "getexp", suffix, m))
+    form = suffix(e, x.dtype)
+    if form:
+        m = masked(e, "getmant", form, x, ("i32", "11"))  # interval [0.75, 1.5), NaN for a negative x
+        n = e.sub(masked(e, "getexp", form, x), masked(e, "getexp", form, m))
         if x.dtype == "float32":
             return m, n
         large = e.compare("gt", m, k(e, x, math.sqrt(2)))
@@ -228,7 +212,7 @@ def _mantissa_exponent(e: Vector, x: Value) -> tuple[Value, Value]:
 
 
 def _log_specials(e: Vector, x: Value, y: Value) -> Value:
-    if _avx512(e, x.dtype):
+    if suffix(e, x.dtype):
         return y
     zero, infinity = k(e, x, 0), k(e, x, math.inf)
     y = e.select(e.compare("lt", x, infinity), y, x)  # infinity and NaN
@@ -309,16 +293,20 @@ def _product_error(e: Vector, a: Value, b: Value, product: Value) -> Value:
 
 
 def gelu(e: Vector, x: Value) -> Value:
-    """x * Phi(x) through erfcx, which has no cancellation: Phi(-a) = exp(-a^2/2) * erfcx(a/sqrt 2) / 2. Two divisions, which run beside the
-    multiplications; by one, or by an estimate and Newton's step, it takes longer (measured on Zen 4)."""
-    centre, coefficients, limit = _GELU[x.dtype]
-    a = at_most(e, e.abs(x), limit)
-    c = k(e, x, centre * math.sqrt(2))  # q and g in terms of a/sqrt 2, both fractions widened by sqrt 2
+    """x * Phi(x), without cancellation for a negative x: max(x, 0) - |x| * Phi(-|x|)."""
+    a = at_most(e, e.abs(x), _GELU[x.dtype][2])
+    x = at_least(e, x, -0.0)
+    return math_tables.less_tail(e, x, a) if has_tables(e, x.dtype) else e.sub(x, _normal_tail(e, a))
+
+
+def _normal_tail(e: Vector, a: Value) -> Value:
+    """a * Phi(-a), where Phi(-a) = exp(-a^2/2) * erfcx(a/sqrt 2) / 2. Two divisions, which run beside the multiplications; by one, or by an estimate and
+    Newton's step, it takes longer (measured on Zen 4)."""
+    centre, coefficients, _ = _GELU[a.dtype]
+    c = k(e, a, centre * math.sqrt(2))  # q and g in terms of a/sqrt 2, both fractions widened by sqrt 2
     q = e.div(e.sub(a, c), e.add(a, c))
-    g = e.div(horner(e, tuple(0.5 * p for p in coefficients), q), e.fma(a, k(e, x, math.sqrt(2)), k(e, x, 1)))
-    phi = e.mul(_exp_minus_half_square(e, a), g)
-    tail = e.mul(a, phi)
-    return e.select(e.compare("lt", x, k(e, x, 0)), e.neg(tail), e.sub(x, tail))
+    g = e.div(horner(e, tuple(0.5 * p for p in coefficients), q), e.fma(a, k(e, a, math.sqrt(2)), k(e, a, 1)))
+    return e.mul(a, e.mul(_exp_minus_half_square(e, a), g))
 
 
 def _exp_minus_half_square(e: Vector, a: Value) -> Value:
