@@ -210,8 +210,9 @@ class Server:
         other one idle."""
         allowed = os.sched_getaffinity(0)
         if self._place < len(allowed):
-            os.sched_setaffinity(0, {sorted(allowed)[self._place]})
-            os.sched_setaffinity(0, allowed)
+            with suppress(OSError):  # not permitted, or changed by somebody else just now
+                os.sched_setaffinity(0, {sorted(allowed)[self._place]})
+                os.sched_setaffinity(0, allowed)
 
     def _continue_copies(self, *_: object) -> None:
         for pid in self._copies:

@@ -209,6 +209,34 @@ def test_requests_that_somebody_waits_for_are_worked_on_at_a_time_and_each_gets_
     assert [value(own.result(asked[n])) for n in (3, 0, 4, 2, 1)] == [3, 0, 4, 2, 1] and own.started == 1
 
 
+def test_any_number_of_requests_waits_with_answers_that_no_pipe_holds(own: CompileProcess) -> None:
+    emit(own, 1)
+    asked = [begin(own, slow(n, 1500 if n % 7 == 0 else 20)) for n in range(70)]
+    assert [value(own.result(a)) for a in reversed(asked)] == list(reversed(range(70))) and own.started == 1
+
+
+def test_what_nobody_waits_for_goes_there_a_few_at_a_time(own: CompileProcess) -> None:
+    emit(own, 1)
+    asked = [begin(own, slow(n, 20), patient=True) for n in range(20)]
+    assert sum(a in own._asked for a in asked) <= process_module.AHEAD
+    assert [value(own.result(a)) for a in asked] == list(range(20))
+
+
+def test_a_copy_goes_to_its_processor_and_may_leave_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed = os.sched_getaffinity(0)
+    server = object.__new__(worker.Server)
+    for place in range(len(allowed) + 1):
+        server._place = place
+        server._stay_apart()
+        assert os.sched_getaffinity(0) == allowed
+
+    def refuse(pid: int, mask: object) -> None:
+        raise PermissionError("not here")
+    monkeypatch.setattr(os, "sched_setaffinity", refuse)
+    server._place = 0
+    server._stay_apart()
+
+
 def test_what_nobody_waits_for_is_done_by_one_process(own: CompileProcess) -> None:
     emit(own, 1)
     asked = [begin(own, slow(n, 100), patient=True) for n in range(5)]
