@@ -13,7 +13,7 @@ Everything that a section holds is interned: the same constant, name or hint get
 """
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from bcvm.bytecode import hint_text as hints
 from bcvm.bytecode.constants import const_key
@@ -39,7 +39,8 @@ class ProgramBuilder:
 
     def __init__(self, name: str, filename: str = "", first_line: int = 0) -> None:
         self.program_name, self.filename, self.first_line = name, filename, first_line
-        self._code: list[tuple[int, tuple[Operand, ...]]] = []
+        self._code: list[Code] = []
+        self._jumps: dict[int, tuple[Operand, ...]] = {}  # operands of instructions that have labels
         self._positions: list[Position] = []
         self._position = Position(0, 0)
         self._params: list[Param] = []
@@ -138,13 +139,16 @@ class ProgramBuilder:
         if len(operands) != len(row.operands):
             expected = ", ".join(f"{n} ({k.value})" for n, k in row.operands) or "nothing"
             raise self._error(f"{name} takes {expected}; given: {operands!r}")
-        for (operand, kind), value in zip(row.operands, operands, strict=True):
-            if isinstance(value, Label):
-                if kind is not Kind.LABEL:
-                    raise self._error(f"{name}: {operand} is a {kind.value}, not a label")
-            elif type(value) is not int or value < 0:
+        for i, value in enumerate(operands):
+            if type(value) is int and value >= 0:
+                continue
+            operand, kind = row.operands[i]
+            if not isinstance(value, Label):
                 raise self._error(f"{name}: {operand} is a number >= 0, not {value!r}")
-        self._code.append((row.opcode, operands))
+            if kind is not Kind.LABEL:
+                raise self._error(f"{name}: {operand} is a {kind.value}, not a label")
+            self._jumps[len(self._code)] = operands
+        self._code.append(Code(row.opcode, cast("tuple[int, ...]", operands)))
         self._positions.append(self._position)
         return len(self._code) - 1
 
@@ -153,22 +157,21 @@ class ProgramBuilder:
 
     def finish(self) -> Program:
         """The program, not verified yet (`bcvm.bytecode.verifier.verify`). A label that was never placed is a BytecodeError."""
+        code = list(self._code)
+        for at, operands in self._jumps.items():
+            code[at] = Code(code[at].opcode, tuple(self._place(at, o) for o in operands))
         return Program(
-            name=self.program_name, filename=self.filename, code=tuple(map(self._resolve, range(len(self._code)))),
+            name=self.program_name, filename=self.filename, code=tuple(code),
             params=tuple(self._params), locals=tuple(self._locals), consts=tuple(v for _, v in self._consts.values()),
             names=tuple(self._names), captures=tuple(self._captures), imports=tuple(i for _, i in self._imports.values()),
             hints=tuple(self._hints), signatures=tuple(self._signatures), return_hint=self._return_hint,
             positions=tuple(self._positions), annotations=tuple(sorted(self._annotations.items())), first_line=self.first_line)
 
-    def _resolve(self, at: int) -> Code:
-        opcode, operands = self._code[at]
-        out: list[int] = []
-        for value in operands:
-            place = value.id if isinstance(value, Label) else value
-            if place is None:
-                raise self._error(f"the label that instruction 0x{at:04x} jumps to was never placed")
-            out.append(place)
-        return Code(opcode, tuple(out))
+    def _place(self, at: int, operand: Operand) -> int:
+        place = operand.id if isinstance(operand, Label) else operand
+        if place is None:
+            raise self._error(f"the label that instruction 0x{at:04x} jumps to was never placed")
+        return place
 
     def _error(self, reason: str) -> BytecodeError:
         return BytecodeError(f"program {self.program_name}: {reason}")

@@ -63,6 +63,7 @@ def joins(program: Program, names: list[str]) -> Iterator[tuple[int, int, Handle
     """(first instruction, how many, closure) of each run."""
     code = program.code
     end = len(code)
+    loaded = [_operand(program, names, at) if names[at] in _LOADS else None for at in range(end)]
     for at in range(end - 1):
         if names[at] == "FOR_NEXT":
             if names[at + 1] == "STORE":
@@ -70,16 +71,18 @@ def joins(program: Program, names: list[str]) -> Iterator[tuple[int, int, Handle
             continue
         operands: list[_Operand] = []
         here = at
-        while here < end and len(operands) < 2 and (operand := _operand(program, names, here)) is not None:
+        while here < end and len(operands) < 2 and (operand := loaded[here]) is not None:
             operands.append(operand)
             here += 1
         if here == end:
             continue
-        operation = _operation(program, names, here)
+        operation = _operation(program, names, here) if names[here] in _OPERATORS else None
+        if operation is None:
+            continue
         if operation == "getattr":
             operands = operands[-1:] if len(operands) == 1 else []
             operands.append(_Operand("const", program.names[code[here].operands[0]]))
-        if operation is None or len(operands) == 2 and (operands[0].kind, operation) == ("global", "call"):
+        if len(operands) == 2 and (operands[0].kind, operation) == ("global", "call"):
             continue
         left, right = ([_STACK, _STACK] + operands)[-2:]
         if right.kind == "global" or left.kind == "global" and operation not in ("getattr", "getitem"):
@@ -96,6 +99,10 @@ def joins(program: Program, names: list[str]) -> Iterator[tuple[int, int, Handle
         make = _template(left.kind, right.kind, operation, sink)
         blame = here - at - (sink != "push")
         yield at, blame, make(left.value, left.name, right.value, right.name, into, here)
+
+
+_LOADS = frozenset(("LOAD", "LOAD_CONST", "LOAD_CAPTURE"))
+_OPERATORS = frozenset(("CALL_OP", "LOAD_ITEM", "LOAD_ATTR", "CALL"))
 
 
 def _operand(program: Program, names: list[str], at: int) -> _Operand | None:
