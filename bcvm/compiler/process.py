@@ -28,8 +28,9 @@ from bcvm.errors import CompileError
 VARIABLE = "BCVM_COMPILE_PROCESS"  # 'off': LLVM is loaded into this process
 # Real time for one request, or for the start, in seconds and for each byte of text; `worker` limits the processor time.
 SECONDS, PER_BYTE = 60.0, 1e-3
-# A process that takes only what is left over of the processors starves if it has had less than that share of them after so long.
-STARVED_SECONDS, STARVED_SHARE = 0.3, 0.03
+# A process that takes only what is left over of the processors starves if it has had less than that share of the time in which it was not stopped, after
+# so much of it.
+STARVED_SECONDS, STARVED_SHARE = 0.2, 0.1
 # Requests that are made before one is answered, at most: while somebody waits, so many that the processors always have work, and otherwise few, since a
 # request for somebody who waits stands behind them.
 WAITING, AHEAD = 32, 4
@@ -56,6 +57,7 @@ class _Child:
     def __init__(self, urgency: int, options: tuple[str, ...]) -> None:
         self._urgency = urgency  # the lowest so far
         self._left = False
+        self._stopped_at, self._stopped = 0.0, 0.0  # since when, 0 if it is not; seconds before that
         llvmlite = importlib.util.find_spec("llvmlite")
         if llvmlite is None or not llvmlite.submodule_search_locations:
             raise ImportError("llvmlite is not installed")
@@ -101,13 +103,14 @@ class _Child:
     def _read(self, seconds: float) -> Any:
         poll = select.poll()
         poll.register(self._fds[1], select.POLLIN)
-        start, used = time.perf_counter(), self._used()
+        start, used, stopped = time.perf_counter(), self._used(), self._stopped_for()
         while not poll.poll(turns.PATIENCE * 1e3):
             turns.be_patient()
             if self._left:
                 raise Died("was left to itself")
             took = time.perf_counter() - start
-            starved = self._urgency == worker.LEFT_OVER and took > STARVED_SECONDS and self._used() - used < STARVED_SHARE * took
+            free = took - (self._stopped_for() - stopped)
+            starved = self._urgency == worker.LEFT_OVER and free > STARVED_SECONDS and self._used() - used < STARVED_SHARE * free
             if took > seconds or starved:
                 self.kill()
                 self.end()
@@ -132,8 +135,15 @@ class _Child:
         except OSError:
             return 0.0
 
+    def _stopped_for(self) -> float:
+        """Seconds that it has been stopped, all in all."""
+        since = self._stopped_at
+        return self._stopped + (time.perf_counter() - since if since else 0.0)
+
     def stop(self, stopped: bool) -> None:
         """Stop its work, or let it go on."""
+        if stopped != bool(self._stopped_at):
+            self._stopped, self._stopped_at = self._stopped_for(), time.perf_counter() if stopped else 0.0
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGSTOP if stopped else signal.SIGCONT)
 
@@ -228,7 +238,7 @@ class CompileProcess:
         self._host: tuple[str, dict[str, bool]] | None = None
         self.reason = _unsuitable()  # why there is none
         self.started = 0
-        self._background = worker.LEFT_OVER
+        self._background: int | None = None  # how urgent that is which nobody waits for; not known before there is something
         os.register_at_fork(before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._in_child)
 
     @property
@@ -303,7 +313,9 @@ class CompileProcess:
             turns.process_works(self.stop_working if any(a.patient for a in self._asked) else None)
 
     def _send(self, answer: Answer) -> None:
-        urgency = self._background if answer.patient else worker.AT_ONCE
+        if answer.patient and self._background is None:
+            self._background = worker.BESIDE if _others_run() else worker.LEFT_OVER
+        urgency = self._background if answer.patient and self._background is not None else worker.AT_ONCE
         child = self._ready(urgency)
         try:
             child.send(answer.number, urgency, answer.keep, answer.request)
@@ -404,6 +416,26 @@ class CompileProcess:
             self._child.forget()
         self._child = None
         self._lock = threading.Lock()
+
+
+def _others_run() -> bool:
+    """Whether other processes keep all processors busy just now: nothing is left over of them then."""
+    try:
+        return sorted(_ready_elsewhere() for _ in range(3))[1] >= (os.cpu_count() or 1)  # a thread may start or end to run within one look
+    except (OSError, ValueError, IndexError):
+        return False
+
+
+def _ready_elsewhere() -> int:
+    """The threads of other processes that run or wait for a processor."""
+    def ready(stat: str) -> bool:
+        with suppress(OSError), open(stat, encoding="ascii", errors="replace") as f:
+            return f.read().rpartition(")")[2].split()[0] == "R"
+        return False
+
+    with open("/proc/loadavg", encoding="ascii") as f:
+        everywhere = int(f.read().split()[3].partition("/")[0])
+    return everywhere - sum(ready(f"/proc/self/task/{t}/stat") for t in os.listdir("/proc/self/task"))
 
 
 def _source() -> str:

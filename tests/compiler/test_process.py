@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -220,6 +221,46 @@ def test_what_nobody_waits_for_goes_there_a_few_at_a_time(own: CompileProcess) -
     asked = [begin(own, slow(n, 20), patient=True) for n in range(20)]
     assert sum(a in own._asked for a in asked) <= process_module.AHEAD
     assert [value(own.result(a)) for a in asked] == list(range(20))
+
+
+@contextmanager
+def busy() -> Iterator[None]:
+    """Other processes keep all processors busy."""
+    started = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    try:
+        time.sleep(0.5)
+        yield
+    finally:
+        for p in started:
+            p.kill()
+            p.wait()
+
+
+def test_where_others_keep_all_processors_busy_more_than_what_is_left_over_is_taken() -> None:
+    own = CompileProcess()
+    try:
+        with busy():
+            assert value(own.result(begin(own, returns(3), patient=True))) == 3
+            assert own._background == worker.BESIDE and own.started == 1
+    finally:
+        own.stop()
+
+
+def test_a_process_that_starves_is_replaced_by_one_that_does_not(own: CompileProcess) -> None:
+    own._background = worker.LEFT_OVER
+    emit(own, 1)
+    with busy():
+        assert value(own.result(begin(own, slow(3, 1000), patient=True))) == 3
+    assert (own._background, own.started) in ((worker.BESIDE, 2), (worker.LEFT_OVER, 1))  # it may have got enough
+
+
+def test_time_in_which_a_process_is_stopped_is_not_held_against_it(own: CompileProcess) -> None:
+    own._background = worker.LEFT_OVER
+    emit(own, 1)
+    answer = begin(own, slow(3, 50), patient=True)
+    own.stop_working(True)
+    threading.Timer(4 * process_module.STARVED_SECONDS, own.stop_working, (False,)).start()
+    assert value(own.result(answer)) == 3 and own.started == 1
 
 
 def test_a_copy_goes_to_its_processor_and_may_leave_it(monkeypatch: pytest.MonkeyPatch) -> None:
