@@ -10,6 +10,7 @@ import gc
 import importlib.util
 import itertools
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -283,11 +284,12 @@ def mindspore() -> Iterator[Figure]:
             setattr(cell, f"p{i}", ms.Parameter(ms.Tensor(floats(4, 4, seed=i)), name=f"p{i}"))
         return cell
 
-    cost = {}
-    for count in (1, 21):
-        f = bcvm.jit(layer(count), tier="full", background=False)
+    jitted = {count: bcvm.jit(layer(count), tier="full", background=False) for count in (1, 21)}
+    for f in jitted.values():
         f.warmup((x,))
-        cost[count] = per_call(f, x)
+    cost = dict.fromkeys(jitted, math.inf)
+    for count in list(cost) * 5:  # interleaved, best of five
+        cost[count] = min(cost[count], per_call(jitted[count], x))
     yield Figure("each captured Parameter (with an add of 16 elements)", (cost[21] - cost[1]) / 20 * 1e6, 0.2, "us")
 
 
