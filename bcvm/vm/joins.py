@@ -63,7 +63,7 @@ def joins(program: Program, names: list[str]) -> Iterator[tuple[int, int, Handle
     """(first instruction, how many, closure) of each run."""
     code = program.code
     end = len(code)
-    loaded = [_operand(program, names, at) if names[at] in _LOADS else None for at in range(end)]
+    loaded = [_operand(program, names, at) for at in range(end)]
     for at in range(end - 1):
         if names[at] == "FOR_NEXT":
             if names[at + 1] == "STORE":
@@ -76,7 +76,7 @@ def joins(program: Program, names: list[str]) -> Iterator[tuple[int, int, Handle
             here += 1
         if here == end:
             continue
-        operation = _operation(program, names, here) if names[here] in _OPERATORS else None
+        operation = _operation(program, names, here)
         if operation is None:
             continue
         if operation == "getattr":
@@ -99,10 +99,6 @@ def joins(program: Program, names: list[str]) -> Iterator[tuple[int, int, Handle
         make = _template(left.kind, right.kind, operation, sink)
         blame = here - at - (sink != "push")
         yield at, blame, make(left.value, left.name, right.value, right.name, into, here)
-
-
-_LOADS = frozenset(("LOAD", "LOAD_CONST", "LOAD_CAPTURE"))
-_OPERATORS = frozenset(("CALL_OP", "LOAD_ITEM", "LOAD_ATTR", "CALL"))
 
 
 def _operand(program: Program, names: list[str], at: int) -> _Operand | None:
