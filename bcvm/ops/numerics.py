@@ -39,14 +39,11 @@ def blockwise(kernel: Callable[[Any, Any], None], scalar: Callable[[float], floa
         if x.dtype.itemsize == 2:
             return run(x.astype(np.float32)).astype(x.dtype)[()]
         flat = np.ascontiguousarray(x).reshape(-1)
-        out = np.empty(flat.shape, flat.dtype)
+        out = np.empty_like(flat)
         with np.errstate(all="ignore"):
-            if flat.size <= BLOCK:
-                kernel(flat, out)
-            else:
-                for i in range(0, flat.size, BLOCK):
-                    kernel(flat[i:i + BLOCK], out[i:i + BLOCK])
-        return out.reshape(x.shape) if x.ndim else out[0]
+            for i in range(0, flat.size, BLOCK):
+                kernel(flat[i:i + BLOCK], out[i:i + BLOCK])
+        return out.reshape(x.shape)[()]
     run.__name__ = kernel.__name__.strip("_")
     return run
 
