@@ -313,9 +313,11 @@ class CompileProcess:
             turns.process_works(self.stop_working if any(a.patient for a in self._asked) else None)
 
     def _send(self, answer: Answer) -> None:
-        if answer.patient and self._background is None:
-            self._background = worker.BESIDE if _others_run() else worker.LEFT_OVER
-        urgency = self._background if answer.patient and self._background is not None else worker.AT_ONCE
+        urgency = worker.AT_ONCE
+        if answer.patient:
+            if self._background is None:
+                self._background = worker.BESIDE if _others_run() else worker.LEFT_OVER
+            urgency = self._background
         child = self._ready(urgency)
         try:
             child.send(answer.number, urgency, answer.keep, answer.request)
