@@ -14,18 +14,19 @@ def suffix(e: Vector, dtype: str) -> str | None:
     return f"{'pd' if dtype == 'float64' else 'ps'}.{bits}" if e.target.avx512 and bits in (128, 256, 512) else None
 
 
-def masked(e: Vector, name: str, suffix: str, x: Value, *extra: tuple[str, str]) -> Value:
-    """An intrinsic with all lanes on: (x, extra..., passthru, mask[, rounding])."""
-    t, full = e.type_of(x.dtype), f"llvm.x86.avx512.mask.{name}.{suffix}"
+def masked(e: Vector, name: str, form: str, x: Value, *extra: tuple[str, str]) -> Value:
+    """An intrinsic of this suffix with all lanes on: (x, extra..., passthru, mask[, rounding])."""
+    t, full = e.type_of(x.dtype), f"llvm.x86.avx512.mask.{name}.{form}"
     mask = f"i{max(8, e.lanes)}"
     operands = [(t, x.ref), *extra, (t, "zeroinitializer"), (mask, "-1")]
-    if suffix.endswith("512"):
+    if form.endswith("512"):
         operands.append(("i32", "4"))
     e.f.module.declare(t, full, ", ".join(a for a, _ in operands))
     return Value(x.dtype, e.f.op(f"call {t} @{full}({', '.join(f'{a} {b}' for a, b in operands)})"))
 
 
 def has_tables(e: Vector, dtype: str) -> bool:
+    """Whether there is `lookup`."""
     return dtype == "float32" and suffix(e, dtype) == "ps.512"
 
 

@@ -13,8 +13,6 @@ from bcvm.compiler.kernels.vector import Value, Vector
 _LN2_HIGH = 355 / 512  # its product with a multiple of 1/32 below 256 is exact
 _LN2_LOW = math.log(2) - _LN2_HIGH
 _EXP = (0.49999413, 1.00001173, 1.0)  # exp(r) for |r| <= ln(2)/64 within 8.5e-8
-
-
 _RANGE = 64  # results are wanted down to 2^-149, by factors that are no denormals: what is small is first 2^64 times as large
 
 
