@@ -1,7 +1,7 @@
 """IR text -> object code. LLVM does it in the compile process (`process.py`) or, where there can be none, in this one.
 
-IR is emitted already vectorised, so no IR pass runs: the code generator alone (opt=1) gives the code of O3 in an eighth of
-the time. In this process LLVM's options stay as they are: they are process-wide and other users of LLVM live here too.
+IR is emitted already vectorised, so no IR pass runs: the code generator alone gives the code of O3 in an eighth of the time, and
+in a half of that where it need not improve loops (see `worker.PLAIN`). In this process LLVM's options stay as they are: they are process-wide and other users of LLVM live here too.
 """
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bcvm import turns
 from bcvm.compiler import elf, store
 from bcvm.compiler.process import Answer, Unavailable, process
 from bcvm.compiler.target import Target, host
-from bcvm.compiler.worker import Compiler
+from bcvm.compiler.worker import FULL, Compiler
 from bcvm.errors import CompileError
 
 _lock = threading.Lock()
@@ -28,9 +28,9 @@ class Compilation:
     """A module that LLVM was asked to compile, in the compile process while this one goes on. Arguments as of `compile_ir`; keep: a file for the
     object, or '', and a name that goes with it, see `worker.serve`."""
 
-    def __init__(self, ir_text: str, target: Target | None = None, opt: int = 1, verify: bool = True, keep: tuple[str, str] = ("", "")) -> None:
+    def __init__(self, ir_text: str, target: Target | None = None, effort: int = FULL, verify: bool = True, keep: tuple[str, str] = ("", "")) -> None:
         to = target or host()
-        self._keep, self._request = keep, (ir_text, to.cpu, to.features, opt, verify)
+        self._keep, self._request = keep, (ir_text, to.cpu, to.features, effort, verify)
         try:
             self._answer: Answer | None = process.begin(turns.nobody_waits(), keep, *self._request)
         except Unavailable:
@@ -54,23 +54,23 @@ class Compilation:
         return code
 
 
-def compile_ir(ir_text: str, target: Target | None = None, opt: int = 1, verify: bool = True) -> bytes:
+def compile_ir(ir_text: str, target: Target | None = None, effort: int = FULL, verify: bool = True) -> bytes:
     """Compiles a module to an ELF object for `loader.load`.
 
     Globals of a module should be `private` or `internal` constants; functions that others look up are ordinary `define`s.
-    opt: 0 or 1. verify: run LLVM's IR verifier first (invalid IR can crash LLVM otherwise).
+    effort: see `worker`. verify: run LLVM's IR verifier first (invalid IR can crash LLVM otherwise).
     CompileError: invalid IR, code that needs a symbol outside itself, which it names, or a fault of LLVM.
     """
-    data = Compilation(ir_text, target, opt, verify).result()
+    data = Compilation(ir_text, target, effort, verify).result()
     elf.read(data).expect_complete()
     return data
 
 
-def assembly(ir_text: str, target: Target | None = None, opt: int = 1) -> str:
+def assembly(ir_text: str, target: Target | None = None, effort: int = FULL) -> str:
     """The assembly text of a module, for people and tests."""
     to = target or host()
     try:
         with _lock:
-            return str(_here().emit(ir_text, to.cpu, to.features, opt, True, assembly=True))
+            return str(_here().emit(ir_text, to.cpu, to.features, effort, True, assembly=True))
     except ValueError as e:
         raise CompileError(str(e)) from None

@@ -10,6 +10,7 @@ from bcvm.compiler.compile import CompiledGraph, compile_graph
 from bcvm.compiler.runtime import runtime
 from bcvm.compiler.table import Kernel, table
 from bcvm.compiler.target import host
+from bcvm.compiler.worker import GLUE
 from bcvm.specialise.ssa import Graph, State
 from bcvm.specialise.types import Const, Tensor
 
@@ -82,7 +83,7 @@ def build(graph: Graph, count: int, names: Sequence[str], successor: int, resume
     start = time.perf_counter()
     entry_stub = stub.prepare(graph, stub.Call(count - len(names), tuple(names)), compiled.return_trees or [Const(None)],
                               driver="@driver", resume=leave, out_words=compiled.out_words, hold=bool(compiled.kernels) or any(b.loop for b in graph.blocks))
-    compilation = llvm.Compilation(compiled.module(entry_stub.ir), opt=0)  # straight-line glue: six times quicker to compile, 2% slower to run
+    compilation = llvm.Compilation(compiled.module(entry_stub.ir), effort=GLUE)  # straight-line glue: six times quicker to compile, 2% slower to run
     compiled.driver_ir = entry_stub.ir = ""  # megabytes in a large model
     held = kernels.acquire([k.key for k in compiled.kernels])
     try:

@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bcvm.compiler.worker import FULL
+
 
 class RegionInput(NamedTuple):
     """splat: known to be one element for the whole row (stride 0 there)."""
@@ -76,8 +78,9 @@ class RegionSpec:
 
 @dataclass(frozen=True)
 class KernelSource:
-    """LLVM IR text of a module with one public function `name` of the kernel type (see abi). key: content hash."""
+    """LLVM IR text of a module with one public function `name` of the kernel type (see abi). key: content hash. effort: see `worker`."""
 
     name: str
     ir: str
     key: str
+    effort: int = FULL

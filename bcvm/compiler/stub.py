@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from bcvm.compiler import abi, boxing, llvm, loader, probe
 from bcvm.compiler.emit import Emitter, constant
 from bcvm.compiler.runtime import runtime
+from bcvm.compiler.worker import GLUE
 from bcvm.errors import Unsupported
 from bcvm.specialise.ssa import Graph, Guard, Input, Path, Tree
 from bcvm.specialise.types import PyObject, Scalar, Tensor
@@ -85,7 +86,7 @@ class Stub:
     def compile(self) -> int:
         """Compiles and loads a stub whose driver is an address; returns its address. Optimised code would save 1.5 ns a call
         and cost four times the compile time."""
-        return self.load(loader.load(llvm.compile_ir(self.ir, opt=0)))
+        return self.load(loader.load(llvm.compile_ir(self.ir, effort=GLUE)))
 
     def load(self, code: loader.LoadedCode) -> int:
         """Takes the loaded object that has the function `entry`; returns its address."""

@@ -154,7 +154,7 @@ class KernelTable:
 
 
 def _asked(key: Any, source: KernelSource) -> llvm.Compilation:
-    return llvm.Compilation(source.ir, keep=(disk.place(key), source.name))
+    return llvm.Compilation(source.ir, effort=source.effort, keep=(disk.place(key), source.name))
 
 
 table = KernelTable()

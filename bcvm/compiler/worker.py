@@ -22,6 +22,9 @@ from typing import Any
 # How urgent a request is: it takes part as everyone does; gets a part of busy processors, and so ends, but others come first; takes only what is
 # left over, and leaves a processor at once when someone else wakes up there.
 AT_ONCE, BESIDE, LEFT_OVER = range(3)
+# How much LLVM does: registers within some lines each, for what runs through once; registers over the whole function, for loops that are written just as
+# they are to run; all that it can do to machine code.
+GLUE, PLAIN, FULL = range(3)
 NICE = 5
 CPU_SECONDS = 20.0    # of one request, and so much more for each byte of its text; LLVM takes a thousandth of that
 CPU_SECONDS_PER_BYTE = 2e-5
@@ -29,6 +32,7 @@ PROCESSES = 3  # that answer requests, at most, and no more than there are proce
 
 # Of LLVM, and process-wide: only for a process of our own. What they leave out takes a fifth of the time, and the code is as fast without it (bench/stalls.py, bench/matmul.py).
 OPTIONS = ("-disable-lsr", "-enable-misched=0", "-enable-post-misched=0")
+_REGISTERS = "-optimize-regalloc="  # 0 or 1, whatever else is optimised
 
 
 class Compiler:
@@ -36,13 +40,22 @@ class Compiler:
 
     def __init__(self, options: tuple[str, ...] = ()) -> None:
         import llvmlite.binding as llvm
+        self.llvm = llvm
         for option in options:
             llvm.set_option("bcvm", option)
+        self._own = bool(options)  # whether this LLVM is ours alone
+        if self._own:
+            for over_all in (False, True):  # an LLVM that takes an option once only ends here
+                self._allocate(over_all)
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        self.llvm = llvm
         self.triple: str = llvm.get_process_triple()
         self._machines: dict[tuple[str, str, int], Any] = {}
+
+    def _allocate(self, over_all: bool) -> None:
+        """Whether registers are to be allocated over whole functions."""
+        self._over_all = over_all
+        self.llvm.set_option("bcvm", f"{_REGISTERS}{over_all:d}")
 
     def host(self) -> tuple[str, dict[str, bool]]:
         """Name and features of this processor."""
@@ -56,9 +69,11 @@ class Compiler:
             self._machines[key] = self.llvm.Target.from_triple(self.triple).create_target_machine(cpu=cpu, features=features, opt=opt, reloc="pic", codemodel="small")
         return self._machines[key]
 
-    def emit(self, text: str, cpu: str, features: str, opt: int, verify: bool, assembly: bool = False) -> Any:
-        """Object code (bytes), or assembly text. ValueError: invalid IR."""
-        machine = self.machine(cpu, features, opt)
+    def emit(self, text: str, cpu: str, features: str, effort: int, verify: bool, assembly: bool = False) -> Any:
+        """Object code (bytes), or assembly text. effort: GLUE, PLAIN or FULL; a process that is not ours has no PLAIN. ValueError: invalid IR."""
+        if self._own and self._over_all != (effort != GLUE):
+            self._allocate(effort != GLUE)
+        machine = self.machine(cpu, features, 0 if effort == GLUE or self._own and effort == PLAIN else 1)
         try:
             module = self.llvm.parse_assembly(text)
         except RuntimeError as e:

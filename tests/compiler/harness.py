@@ -67,9 +67,9 @@ TARGETS = {name: host(name) for name in ("", "avx2", "baseline")}
 
 
 @cache
-def compiled(spec: RegionSpec, target: Target) -> Any:
+def compiled(spec: RegionSpec, target: Target, effort: int | None = None) -> Any:
     source = generate(spec, target)
-    code = loader.load(llvm.compile_ir(source.ir, target))
+    code = loader.load(llvm.compile_ir(source.ir, target, source.effort if effort is None else effort))
     function = _KERNEL(code.address(source.name))
     function.code = code
     return function
@@ -79,10 +79,10 @@ def words(arrays: Sequence[np.ndarray], rank: int) -> np.ndarray:
     return np.array([w for a in arrays for w in (a.ctypes.data, *a.strides)], np.int64)
 
 
-def call(spec: RegionSpec, arrays: Sequence[np.ndarray], sizes: Sequence[int], target: Target, lo: int = 0, hi: int = -1) -> None:
-    """arrays: inputs and outputs, each a view with spec.rank dims (broadcast dims with stride 0)."""
+def call(spec: RegionSpec, arrays: Sequence[np.ndarray], sizes: Sequence[int], target: Target, lo: int = 0, hi: int = -1, effort: int | None = None) -> None:
+    """arrays: inputs and outputs, each a view with spec.rank dims (broadcast dims with stride 0). effort: None is the kernel's own."""
     operands, extents = words(arrays, spec.rank), np.array(list(sizes) or [0], np.int64)
-    code = compiled(spec, target)(ctypes.addressof(_context), operands.ctypes.data, extents.ctypes.data, lo, hi)
+    code = compiled(spec, target, effort)(ctypes.addressof(_context), operands.ctypes.data, extents.ctypes.data, lo, hi)
     assert code == 0
     assert not allocations
 

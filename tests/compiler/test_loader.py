@@ -10,6 +10,7 @@ import pytest
 
 from bcvm.compiler import elf, llvm, loader
 from bcvm.compiler.target import host
+from bcvm.compiler.worker import FULL, GLUE, PLAIN
 from bcvm.errors import CompileError
 from bcvm.vm.compile_thread import thread
 
@@ -60,10 +61,10 @@ def function(code, name="f", result=ctypes.c_int64, *args):
     return ctypes.CFUNCTYPE(result, *args)(code.address(name))
 
 
-@pytest.mark.parametrize("opt", [0, 1])
+@pytest.mark.parametrize("effort", [GLUE, PLAIN, FULL])
 @pytest.mark.parametrize("limit", ["", "avx2", "baseline"])
-def test_relocations_between_code_and_constants(opt, limit):
-    code = loader.load(llvm.compile_ir(SWITCH, host(limit), opt))
+def test_relocations_between_code_and_constants(effort, limit):
+    code = loader.load(llvm.compile_ir(SWITCH, host(limit), effort))
     choose = function(code, "choose", ctypes.c_int32, ctypes.c_int64)
     assert [choose(i) for i in range(6)] == [7, 17, 123, 4, 99, 1]
     lookup = function(code, "lookup", ctypes.c_double, ctypes.c_int64)

@@ -17,8 +17,10 @@ import pytest
 
 from bcvm.compiler import loader, store, worker
 from bcvm.compiler import process as process_module
+from bcvm.compiler.kernels.operands import move_ir
 from bcvm.compiler.process import CompileProcess, process
 from bcvm.compiler.target import host
+from bcvm.compiler.worker import FULL, GLUE, PLAIN
 from bcvm.errors import CompileError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,7 +74,7 @@ def code(at: CompileProcess, patient: bool, *request: object) -> bytes:
 
 def emit(at: CompileProcess, n: int, patient: bool = False) -> int:
     to = host()
-    return value(code(at, patient, returns(n), to.cpu, to.features, 1, True))
+    return value(code(at, patient, returns(n), to.cpu, to.features, FULL, True))
 
 
 def test_one_process_answers_all_requests(own: CompileProcess) -> None:
@@ -83,13 +85,21 @@ def test_one_process_answers_all_requests(own: CompileProcess) -> None:
 def test_text_larger_than_a_pipe(own: CompileProcess) -> None:
     to = host()
     text = "\n".join(f"define i64 @g{i}() {{\nret i64 {i}\n}}" for i in range(5000)) + "\n" + returns(7)
-    assert value(code(own, False, text, to.cpu, to.features, 0, True)) == 7
+    assert value(code(own, False, text, to.cpu, to.features, GLUE, True)) == 7
+
+
+def test_what_one_request_wants_of_llvm_is_not_left_to_the_next(own: CompileProcess) -> None:
+    to = host()
+    text = move_ir(4)  # a loop, in which registers matter
+    made = [code(own, False, text, to.cpu, to.features, effort, True) for effort in (GLUE, PLAIN, FULL, GLUE, FULL, PLAIN, GLUE)]
+    glue, plain, full = made[:3]
+    assert made[3:] == [glue, full, plain, glue] and len({glue, plain, full}) == 3
 
 
 def test_invalid_text_is_an_error_and_the_process_goes_on(own: CompileProcess) -> None:
     to = host()
     with pytest.raises(CompileError, match="invalid LLVM IR"):
-        code(own, False, "define i64 @f() { ret i32 0 }", to.cpu, to.features, 1, True)
+        code(own, False, "define i64 @f() { ret i32 0 }", to.cpu, to.features, FULL, True)
     assert emit(own, 3) == 3 and own.started == 1
 
 
@@ -189,7 +199,7 @@ def copies(pid: int | None) -> list[int]:
 
 
 def begin(at: CompileProcess, text: str, patient: bool = False) -> process_module.Answer:
-    return at.begin(patient, ("", ""), text, host().cpu, host().features, 0, True)
+    return at.begin(patient, ("", ""), text, host().cpu, host().features, GLUE, True)
 
 
 def with_copies(at: CompileProcess) -> list[process_module.Answer]:
@@ -372,9 +382,10 @@ COPIES = """
 import os, signal, sys, time
 from bcvm.compiler.process import CompileProcess
 from bcvm.compiler.target import host
+from bcvm.compiler.worker import GLUE
 own = CompileProcess()
 text = "\\n".join(f"define i64 @g{i}(i64 %x) {{\\nret i64 %x\\n}}" for i in range(600))
-asked = [own.begin(False, ("", ""), text, host().cpu, host().features, 0, True) for _ in range(5)]
+asked = [own.begin(False, ("", ""), text, host().cpu, host().features, GLUE, True) for _ in range(5)]
 path = f"/proc/{own.pid}/task/{own.pid}/children"
 end = time.monotonic() + 20
 while not open(path).read() and time.monotonic() < end:

@@ -45,6 +45,7 @@ class RowKernel:
         copy = rank > 1 and not self.spec.steps and len(self.spec.inputs) == len(self.spec.outputs) == 1 and all(o.lane for o in self.operands)
         if not copy:
             self._leave_others()
+        f.keeps = self.plain
         release = self._scratch_rows()
         access.each_unit(f, self.operands, rank, max(rank - 1, 0), self._row, self._transposed if copy else None)
         if release:
@@ -52,6 +53,11 @@ class RowKernel:
                 f.do(f"call void {f.table('release')}(ptr %ctx, i64 {release})")
         f.do("ret i32 0")
         self.module.add(f)
+
+    @property
+    def plain(self) -> bool:
+        """Whether all there is to it are loops over contiguous rows that are right as they are written."""
+        return self.direct == "true" and self.target.avx512 and not self.plan.combine and not self.plan.kept
 
     def _leave_others(self) -> None:
         """Without reductions, and with masked ends of rows, only contiguous rows are done here; `by_rows` does others. Half of a small kernel's code is saved."""

@@ -20,6 +20,7 @@ class Module:
         self.target = target
         self._declarations: dict[str, None] = {}
         self._helpers: dict[str, str] = {}
+        self._constants: dict[tuple[str, str], str] = {}
         self._functions: list[str] = []
 
     def declare(self, result: str, name: str, parameters: str) -> None:
@@ -36,11 +37,16 @@ class Module:
     def has_helpers(self) -> bool:
         return bool(self._helpers)
 
+    def constant(self, type: str, text: str) -> str:
+        """The address of a constant in memory."""
+        return self._constants.setdefault((type, text), f"@c{len(self._constants)}")
+
     def add(self, function: Function) -> None:
         self._functions.append(function.text())
 
     def text(self) -> str:
-        return "\n".join([*self._declarations, *self._helpers.values(), *self._functions, ""])
+        constants = [f"{name} = private unnamed_addr constant {type} {text}" for (type, text), name in self._constants.items()]
+        return "\n".join([*self._declarations, *constants, *self._helpers.values(), *self._functions, ""])
 
 
 class Loop:
@@ -63,6 +69,9 @@ class Function:
         self._entry: list[str] = []
         self._lines: list[str] = []
         self._count = 0
+        self._loops = 0  # that are open
+        self.keeps = False  # constants that loops use in registers, from the start: LLVM does that, unless it is to take the text as it is
+        self._kept: dict[tuple[str, int, str], str] = {}
         self._loaded: dict[tuple[str, str, str, int], str] = {}  # words that never change, by block and address
         self.block = "entry"
 
@@ -103,6 +112,23 @@ class Function:
             self._entry.append(f"  store <{cleared} x i8> zeroinitializer, ptr {name}, align 64")
         return name
 
+    def kept(self, type: str, lanes: int, text: str) -> str:
+        """A constant vector for use in a loop, as an operand. text: one lane, for all, or '<' and all of them."""
+        one = not text.startswith("<")
+        if not self._loops or not self.keeps:
+            return f"splat ({type} {text})" if one else text
+        name = self._kept.get((type, lanes, text))
+        if name is None:
+            self._count += 1
+            name = self._kept[type, lanes, text] = f"%v{self._count}"
+            memory = f"<{1 if one else lanes} x {type}>"
+            place = self.module.constant(memory, f"<{type} {text}>" if one else text)
+            # invariant: where registers are short, it is loaded again, not kept on the stack
+            self._entry.append(f"  {name}{'.1' if one else ''} = load {memory}, ptr {place}, !invariant.load !{{}}")
+            if one:
+                self._entry.append(f"  {name} = shufflevector {memory} {name}.1, {memory} poison, <{lanes} x i32> zeroinitializer")
+        return name
+
     @contextmanager
     def when(self, condition: str) -> Iterator[None]:
         """A block that runs only under the condition."""
@@ -124,7 +150,9 @@ class Function:
         self.label(body)
         loop = Loop(self.fresh("%i"), [self.fresh("%c") for _ in carried], step)
         at = len(self._lines)
+        self._loops += 1
         yield loop
+        self._loops -= 1
         # llvm.expect generates no code; it hides the counter from loop strength reduction, which takes a quarter of the compile time
         # to undo addressing modes that are already right.
         self.module.declare("i64", "llvm.expect.i64", "i64, i64")

@@ -23,6 +23,8 @@ _HELD = {"bool": "i1", "int8": "i8", "uint8": "i8", "int16": "i16", "uint16": "i
          "float16": "float", "bfloat16": "float", "float32": "float", "float64": "double"}
 _SHORT = {"float": "f32", "double": "f64", "half": "f16"}
 _COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
+_BY_CONSTANT = ("shl", "lshr", "ashr", "mul", "udiv", "sdiv", "urem", "srem")  # have better forms where an operand is known
+_ZERO = ("0", "0x0000000000000000")
 _BITS = {"float": 32, "double": 64, "i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64}
 
 
@@ -80,6 +82,11 @@ def _round_bfloat16(v: float) -> float:
     return float(np.uint32(bits).view(np.float32))
 
 
+def _age(v: Value) -> int:
+    """Of values, later ones are younger; constants are the oldest."""
+    return -int(v.ref[2:]) if v.ref.startswith("%v") else 1
+
+
 class Value(NamedTuple):
     """A lane-wise value: an operand text of the LLVM type that its dtype and number of lanes have."""
 
@@ -118,14 +125,23 @@ class Vector:
 
     def raw(self, text: str, scalar: str, *operands: str) -> str:
         """`text type a, b`."""
+        if self.f.keeps and text not in _BY_CONSTANT:
+            operands = tuple([self.kept(o, scalar) for o in operands])
         return self.f.op(f"{text} {self.ty(scalar)} {', '.join(operands)}")
+
+    def kept(self, ref: str, scalar: str) -> str:
+        """An operand, in a register all along if it is a constant and no zero, which costs nothing."""
+        if not ref.startswith("splat") or not self.f.keeps or scalar == "i1":
+            return ref
+        text = ref[ref.index(" ", len("splat (")) + 1:-1]
+        return ref if text in _ZERO else self.f.kept(scalar, self.lanes, text)
 
     def convert(self, how: str, ref: str, a: str, b: str) -> str:
         return self.f.op(f"{how} {self.ty(a)} {ref} to {self.ty(b)}")
 
     def choose(self, c: str, a: str, b: str, scalar: str) -> str:
         t = self.ty(scalar)
-        return self.f.op(f"select {self.ty('i1')} {c}, {t} {a}, {t} {b}")
+        return self.f.op(f"select {self.ty('i1')} {c}, {t} {self.kept(a, scalar)}, {t} {self.kept(b, scalar)}")
 
     def suffix(self, scalar: str) -> str:
         short = _SHORT.get(scalar, scalar)
@@ -139,7 +155,7 @@ class Vector:
             known = self._intrinsics[key] = self.ty(scalar), f"llvm.{name}.{self.suffix(scalar)}"
             self.f.module.declare(*known, ", ".join([known[0]] * len(operands)))
         t, full = known
-        return self.f.op(f"call {t} @{full}({', '.join([f'{t} {o}' for o in operands])})")
+        return self.f.op(f"call {t} @{full}({', '.join([f'{t} {self.kept(o, scalar)}' for o in operands])})")
 
     def any(self, mask: str) -> str:
         """Whether any lane of an i1 vector is set."""
@@ -285,6 +301,8 @@ class Vector:
         """One rounding where the machine has FMA, else a product and a sum."""
         if not dtypes.is_float(a.dtype):
             return self.add(self.mul(a, b), c)
+        if _age(b) < _age(a):  # the instruction writes over its first operand, and what is newer is more likely not to be needed any more
+            a, b = b, a
         name = "fma" if self.target.fma else "fmuladd"
         return self._narrow(a.dtype, self.intrinsic(name, held_type(a.dtype), a.ref, b.ref, c.ref))
 

@@ -1,6 +1,8 @@
 """Row kernels against NumPy: any region, any layout, every form of code."""
 from __future__ import annotations
 
+import re
+
 import harness
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from harness import TARGETS, region
 from bcvm.compiler import abi, llvm, loader
 from bcvm.compiler.kernels.operands import move_ir
 from bcvm.compiler.kernels.plan import Plan
+from bcvm.compiler.worker import FULL, PLAIN
 from bcvm.errors import Unsupported
 
 F = "float32"
@@ -112,6 +115,38 @@ def test_a_range_of_rows_is_done_and_nothing_else(rank):
             want = np.zeros((rows, 5), F)
             want[lo:hi] = -x.reshape(rows, 5)[lo:hi]
             np.testing.assert_array_equal(out.reshape(rows, 5), want)
+
+
+PLAIN_REGIONS = {
+    "numbers": [("mul", (0, 1), F), ("const", (), F, ("value", 2.5)), ("maximum", (2, 3), F), ("const", (), F, ("value", -7.25)), ("sub", (4, 5), F)],
+    "gelu": [("gelu", (0,), F), ("add", (2, 1), F)],
+    "tanh": [("tanh", (0,), F), ("mul", (2, 1), F)],
+    "sin": [("sin", (0,), F), ("exp", (1,), F), ("mul", (2, 3), F)],  # with a call in its loop
+}
+
+
+@pytest.mark.parametrize("steps", PLAIN_REGIONS.values(), ids=PLAIN_REGIONS)
+def test_loops_of_a_plain_kernel_are_right_as_they_are_written(steps):
+    target = TARGETS[""]
+    if not target.avx512:
+        pytest.skip("needs masked ends of rows")
+    spec = region(2, [F, F], steps, [-1])
+    source = harness.generate(spec, target)
+    assert source.effort == PLAIN
+    loops = source.ir[source.ir.index("\nloop"):]
+    numbers = [n for line in loops.split("\n") if not re.search("sh[lr] |ashr ", line) for n in re.findall(r"splat \((?!i1)\w+ ([^)]+)\)", line)]
+    assert {n for n in numbers if n.strip("0x")} == set()  # no constant is loaded in them
+    rng = np.random.default_rng(3)
+    x, y = (rng.standard_normal((5, 259)).astype(F) * 4 for _ in range(2))
+    results = []
+    for effort in (PLAIN, FULL):
+        results.append(np.empty_like(x))
+        harness.call(spec, [x, y, results[-1]], x.shape, target, effort=effort)
+    np.testing.assert_array_equal(*results)
+
+
+def test_reductions_are_left_to_llvm():
+    assert harness.generate(region(1, [F], SOFTMAX, [-1]), TARGETS[""]).effort == FULL
 
 
 @pytest.mark.parametrize("limit", TARGETS)
