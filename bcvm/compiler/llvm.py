@@ -29,6 +29,7 @@ class Compilation:
     object, or '', and a name that goes with it, see `worker.serve`."""
 
     def __init__(self, ir_text: str, target: Target | None = None, effort: int = FULL, verify: bool = True, keep: tuple[str, str] = ("", "")) -> None:
+        turns.checkpoint()  # much text has been put together, and will be sent
         to = target or host()
         self._keep, self._request = keep, (ir_text, to.cpu, to.features, effort, verify)
         try:

@@ -29,7 +29,8 @@ SPINS = 8000        # pauses before a worker sleeps: about 100 us
 WAKE_NS = 150_000   # predicted work that is worth waking sleepers for at once; shorter work wakes them if it comes
 SOON_CYCLES = 200_000  # so soon after other long work
 MOST_THREADS = 256
-_FUTEX, _WAIT, _WAKE, _YIELD = 202, 128, 129, 24  # system calls of x86-64; futex operations with the private flag
+NAP_NS = 20_000     # what the caller sleeps, again and again, when it has waited for a worker as long as SPINS: a worker without a processor can have this one
+_FUTEX, _WAIT, _WAKE = 202, 128, 129  # system calls of x86-64; futex operations with the private flag
 
 
 def text(at: Callable[[str], str], block: int) -> str:
@@ -219,6 +220,9 @@ done:
 ; A kernel over all its work, by several threads if that pays.
 define internal i32 @pool_run(ptr %ctx, ptr %kernel, ptr %operands, ptr %sizes, i64 %units, i64 %work, i64 %plan, i64 %threads) {{
 entry:
+  %time = alloca [2 x i64]
+  %nanoseconds = getelementptr i64, ptr %time, i64 1
+  store i64 0, ptr %time
   %rank = and i64 %plan, 255
   %c0 = lshr i64 %plan, 8
   %count = and i64 %c0, 65535
@@ -339,20 +343,22 @@ take:
   %closed = atomicrmw add ptr {field(STATE)}, i64 4294967296 seq_cst
   br label %wait
 wait:
-  %spins = phi i64 [ 0, %take ], [ %spins1, %pause ], [ %spins, %yield ]
+  %spins = phi i64 [ 0, %take ], [ %spins1, %pause ], [ %spins, %nap ]
   %s = load atomic i64, ptr {field(STATE)} seq_cst, align 8
   %inside = and i64 %s, 4294967295
   %empty = icmp eq i64 %inside, 0
   br i1 %empty, label %close, label %busy
 busy:
   %tired = icmp sge i64 %spins, {SPINS}
-  br i1 %tired, label %yield, label %pause
+  br i1 %tired, label %nap, label %pause
 pause:
   call void @llvm.x86.sse2.pause()
   %spins1 = add i64 %spins, 1
   br label %wait
-yield:
-  %y = call i64 (i64, ...) {at("syscall")}(i64 {_YIELD})
+nap:
+  %inside32 = trunc i64 %inside to i32
+  store i64 {NAP_NS}, ptr %nanoseconds
+  %y = call i64 (i64, ...) {at("syscall")}(i64 {_FUTEX}, ptr {field(STATE)}, i64 {_WAIT}, i32 %inside32, ptr %time)
   br label %wait
 close:
   %code = load atomic i32, ptr {field(CODE)} monotonic, align 4

@@ -238,7 +238,7 @@ class CompileProcess:
         self._host: tuple[str, dict[str, bool]] | None = None
         self.reason = _unsuitable()  # why there is none
         self.started = 0
-        self._background: int | None = None  # how urgent that is which nobody waits for; not known before there is something
+        self._background: int | None = None  # how urgent that is which nobody waits for; not known before there was a process
         os.register_at_fork(before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._in_child)
 
     @property
@@ -313,12 +313,8 @@ class CompileProcess:
             turns.process_works(self.stop_working if any(a.patient for a in self._asked) else None)
 
     def _send(self, answer: Answer) -> None:
-        urgency = worker.AT_ONCE
-        if answer.patient:
-            if self._background is None:
-                self._background = worker.BESIDE if _others_run() else worker.LEFT_OVER
-            urgency = self._background
-        child = self._ready(urgency)
+        child = self._ready(worker.BESIDE if answer.patient else worker.AT_ONCE)
+        urgency = self._background if answer.patient and self._background is not None else worker.AT_ONCE
         try:
             child.send(answer.number, urgency, answer.keep, answer.request)
         except Died:
@@ -353,8 +349,10 @@ class CompileProcess:
         if self._ending:
             raise CompileError("the interpreter is ending")
         if not self.reason and self._child is None:
+            if self._background is None:
+                self._background = worker.BESIDE if _others_run() else worker.LEFT_OVER
             try:
-                self._child = _Child(min(urgency, worker.BESIDE), options)
+                self._child = _Child(urgency, options)
                 self.started += 1
             except (OSError, RuntimeError) as e:  # processes cannot be started here, or not any more
                 self.reason = f"no compile process: {e}"

@@ -272,6 +272,7 @@ def serve(options: tuple[str, ...]) -> None:
 
 
 if __name__ == "__main__":  # arguments: the folder that has llvmlite, how urgent it is, options of LLVM
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # a request wakes it up, and whoever made that has to go on
     _give_way(int(sys.argv[2]))
     sys.path.append(sys.argv[1])
     try:
