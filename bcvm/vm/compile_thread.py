@@ -133,8 +133,12 @@ class CompileThread:
         """Free code that nothing leads to any more. Called by the garbage collector, anywhere: it waits for no lock."""
         self._garbage.extend(freers)
         if freers and self._wake.acquire(blocking=False):
-            self._wake.notify_all()
-            self._wake.release()
+            try:
+                self._wake.notify_all()
+            except RecursionError:
+                pass  # too deep in the caller's stack; the next job frees it
+            finally:
+                self._wake.release()
 
     def _free(self) -> None:
         with self._working:

@@ -5,6 +5,7 @@ import threading
 import time
 
 import numpy as np
+import pytest
 
 import bcvm
 from bcvm.vm.compile_thread import thread
@@ -30,3 +31,14 @@ def test_waiting_is_for_what_was_asked_before_not_for_what_others_ask_meanwhile(
         stop.set()
         other.join()
     assert thread.idle(timeout=60)
+
+
+def test_what_is_freed_at_the_recursion_limit_keeps_no_lock() -> None:
+    def down() -> None:
+        thread.discard([lambda: True])  # as garbage collection may, at any depth
+        down()
+
+    with pytest.raises(RecursionError):
+        down()
+    assert thread.call(lambda: None, timeout=30)
+    assert thread.idle(timeout=30)
