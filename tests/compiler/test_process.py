@@ -155,9 +155,9 @@ def test_a_process_that_gets_no_processor_is_started_anew_with_a_share(own: Comp
     monkeypatch.setattr(process_module, "STARVED_SECONDS", 0.0)
     monkeypatch.setattr(process_module, "STARVED_SHARE", 1e9)
     long = "\n".join(f"define i64 @g{n}(i64 %x) {{\n%y = mul i64 %x, {n}\nret i64 %y\n}}" for n in range(3000)) + returns(7)
-    assert value(code(own, True, long, host().cpu, host().features, 1, True)) == 7
+    assert value(code(own, True, long, host().cpu, host().features, FULL, True)) == 7
     assert own.started >= 2 and own.pid is not None
-    assert os.sched_getscheduler(own.pid) == os.SCHED_OTHER and os.getpriority(os.PRIO_PROCESS, own.pid) == max(usual, worker.NICE)
+    assert os.sched_getscheduler(own.pid) == os.SCHED_BATCH and os.getpriority(os.PRIO_PROCESS, own.pid) == max(usual, worker.NICE)
 
 
 def test_work_that_is_stopped_goes_on_where_it_was(own: CompileProcess) -> None:
