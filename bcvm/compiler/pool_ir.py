@@ -221,8 +221,9 @@ done:
 define internal i32 @pool_run(ptr %ctx, ptr %kernel, ptr %operands, ptr %sizes, i64 %units, i64 %work, i64 %plan, i64 %threads) {{
 entry:
   %time = alloca [2 x i64]
-  %nanoseconds = getelementptr i64, ptr %time, i64 1
   store i64 0, ptr %time
+  %nanoseconds = getelementptr i64, ptr %time, i64 1
+  store i64 {NAP_NS}, ptr %nanoseconds
   %rank = and i64 %plan, 255
   %c0 = lshr i64 %plan, 8
   %count = and i64 %c0, 65535
@@ -357,7 +358,6 @@ pause:
   br label %wait
 nap:
   %inside32 = trunc i64 %inside to i32
-  store i64 {NAP_NS}, ptr %nanoseconds
   %y = call i64 (i64, ...) {at("syscall")}(i64 {_FUTEX}, ptr {field(STATE)}, i64 {_WAIT}, i32 %inside32, ptr %time)
   br label %wait
 close:
