@@ -315,7 +315,7 @@ class Vector:
         return division.mod(self, a, b)
 
     def _extreme(self, how: str, a: Value, b: Value) -> str:
-        """a where it wins, else b; b where either is NaN. One instruction."""
+        """a where it wins, else b; b where either is NaN, or both are 0. One instruction."""
         s = held_type(a.dtype)
         return self.choose(self.raw(f"fcmp o{how}", s, a.ref, b.ref), a.ref, b.ref, s)
 
@@ -329,8 +329,10 @@ class Vector:
         if not dtypes.is_float(a.dtype):
             return self.select(self.compare(how, a, b), a, b)
         s = held_type(a.dtype)
-        if nan and self.is_number(b):  # one instruction, operands swapped
-            return Value(a.dtype, self._extreme(how, b, a))
+        if nan and self.is_number(b):
+            if b.ref in (self.const(0.0, a.dtype).ref, self.const(-0.0, a.dtype).ref):  # of two zeros it is the second, as in NumPy
+                return Value(a.dtype, self.choose(self.raw(f"fcmp u{how}", s, a.ref, b.ref), a.ref, b.ref, s))
+            return Value(a.dtype, self._extreme(how, b, a))  # one instruction, operands swapped
         first = self._extreme(how, a, b)
         if nan:
             return Value(a.dtype, self.choose(self.raw("fcmp uno", s, a.ref, a.ref), a.ref, first, s))

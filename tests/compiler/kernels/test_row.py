@@ -145,6 +145,21 @@ def test_loops_of_a_plain_kernel_are_right_as_they_are_written(steps):
     np.testing.assert_array_equal(*results)
 
 
+@pytest.mark.parametrize("limit", TARGETS)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("op", ["maximum", "minimum"])
+def test_of_two_zeros_an_extreme_is_the_second_and_nan_stays(op, dtype, limit):
+    x = np.tile(np.array([0.0, -0.0, np.nan, 1.5, -1.5], dtype), 20)
+    for other in (0.0, -0.0, 2.0):
+        for constant in (True, False):
+            steps = [("const", (), dtype, ("value", other)), (op, (0, 2), dtype)] if constant else [(op, (0, 1), dtype)]
+            out, second = np.empty_like(x), np.full_like(x, other)
+            harness.call(region(1, [dtype, dtype], steps, [-1]), [x, second, out], [x.size], TARGETS[limit])
+            want = np.where(np.isnan(x) | ((x > second) if op == "maximum" else (x < second)), x, second)
+            np.testing.assert_array_equal(out, want)
+            np.testing.assert_array_equal(np.signbit(out), np.signbit(want))
+
+
 def test_reductions_are_left_to_llvm():
     assert harness.generate(region(1, [F], SOFTMAX, [-1]), TARGETS[""]).effort == FULL
 
