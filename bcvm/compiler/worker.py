@@ -142,10 +142,17 @@ def _store() -> Any:
 
 def _give_way(urgency: int) -> None:
     """A process that has lowered its priority cannot raise it again."""
-    if urgency == LEFT_OVER:
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    elif urgency == BESIDE:
-        os.setpriority(os.PRIO_PROCESS, 0, max(NICE, os.getpriority(os.PRIO_PROCESS, 0)))
+    with suppress(OSError):  # where that is not permitted it has a share as any other
+        if urgency == LEFT_OVER:
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        elif urgency == BESIDE:
+            os.setpriority(os.PRIO_PROCESS, 0, max(NICE, os.getpriority(os.PRIO_PROCESS, 0)))
+
+
+def _push_nobody() -> None:
+    """A request wakes this process up; whoever made it is to go on."""
+    with suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _when_parent_ends(number: int) -> None:
@@ -272,7 +279,7 @@ def serve(options: tuple[str, ...]) -> None:
 
 
 if __name__ == "__main__":  # arguments: the folder that has llvmlite, how urgent it is, options of LLVM
-    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # a request wakes it up, and whoever made that has to go on
+    _push_nobody()
     _give_way(int(sys.argv[2]))
     sys.path.append(sys.argv[1])
     try:
