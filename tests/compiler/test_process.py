@@ -152,6 +152,7 @@ def test_others_come_before_what_nobody_waits_for(own: CompileProcess, monkeypat
 
 def test_a_process_that_gets_no_processor_is_started_anew_with_a_share(own: CompileProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = os.getpriority(os.PRIO_PROCESS, 0)
+    own._background = worker.LEFT_OVER  # whatever else runs here
     assert emit(own, 1, patient=True) == 1
     monkeypatch.setattr(process_module, "STARVED_SECONDS", 0.0)
     monkeypatch.setattr(process_module, "STARVED_SHARE", 1e9)
