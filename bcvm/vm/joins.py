@@ -27,7 +27,9 @@ _FETCH = {
     "const": ("{v} = {o}",),
     "local": ("{v} = values[{o}]", "if {v} is UNSET:", "    raise unset_local({o}_name)"),
     "global": ("{v} = frame.globals.get({o}_name, UNSET)", "if {v} is UNSET:", "    {v} = builtin(frame, {o}_name)"),
+    "closure": ("try:", "    {v} = frame.bound.closure[{o}_name].cell_contents", "except (KeyError, ValueError):", "    {v} = frame.bound.read_capture({o})"),
 }
+_CAPTURED = ("global", "closure")
 _SINKS = {
     "push": ("stack.append(x)", "return after"),
     "replace": ("stack[-1] = x", "return after"),
@@ -69,6 +71,9 @@ def joins(program: Program, names: list[str]) -> Iterator[tuple[int, int, Handle
             if names[at + 1] == "STORE":
                 yield at, 1, _next_into(code[at + 1].operands[0], code[at].operands[0], at + 2)
             continue
+        if names[at:at + 3] == ["LOAD_CONST", "LOAD_CONST", "BUILD_SLICE"] and code[at + 2].operands[0] == 2:
+            yield at, 3, _push(slice(loaded[at].value, loaded[at + 1].value), at + 3)  # type: ignore[union-attr]
+            continue
         operands: list[_Operand] = []
         here = at
         while here < end and len(operands) < 2 and (operand := loaded[here]) is not None:
@@ -82,10 +87,10 @@ def joins(program: Program, names: list[str]) -> Iterator[tuple[int, int, Handle
         if operation == "getattr":
             operands = operands[-1:] if len(operands) == 1 else []
             operands.append(_Operand("const", program.names[code[here].operands[0]]))
-        if len(operands) == 2 and (operands[0].kind, operation) == ("global", "call"):
+        if len(operands) == 2 and operands[0].kind in _CAPTURED and operation == "call":
             continue
         left, right = ([_STACK, _STACK] + operands)[-2:]
-        if right.kind == "global" or left.kind == "global" and operation not in ("getattr", "getitem"):
+        if right.kind in _CAPTURED or left.kind in _CAPTURED and operation not in ("getattr", "getitem"):
             continue
         if operation == "getattr" and here != at + (left is not _STACK):
             continue
@@ -107,8 +112,8 @@ def _operand(program: Program, names: list[str], at: int) -> _Operand | None:
         return _Operand("local", operands[0], program.locals[operands[0]])
     if name == "LOAD_CONST":
         return _Operand("const", program.consts[operands[0]])
-    if name == "LOAD_CAPTURE" and program.captures[operands[0]].kind == "global":
-        return _Operand("global", operands[0], program.captures[operands[0]].name)
+    if name == "LOAD_CAPTURE":
+        return _Operand(program.captures[operands[0]].kind, operands[0], program.captures[operands[0]].name)
     return None
 
 
@@ -123,6 +128,13 @@ def _operation(program: Program, names: list[str], at: int) -> str | None:
     if name == "CALL" and operands[0] == 1 and not program.consts[operands[1]]:
         return "call"
     return None
+
+
+def _push(value: Any, after: int) -> Handler:
+    def push(values: list[Any], stack: list[Any], frame: Any) -> int:
+        stack.append(value)
+        return after
+    return push
 
 
 def _next_into(local: int, exit: int, after: int) -> Handler:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import bcvm
 from bcvm.bytecode.build import ProgramBuilder
 from bcvm.bytecode.instructions import BY_OPCODE
 from bcvm.bytecode.program import BoundProgram, Program
@@ -307,3 +308,25 @@ def test_tracebacks_carry_no_foreign_columns() -> None:
     text = "".join(traceback.format_exception(e.value))
     line = text.splitlines()[next(i for i, t in enumerate(text.splitlines()) if "y = x // 0" in t) + 1]
     assert "^" not in line
+
+
+def test_a_closure_that_is_not_bound_yet_is_a_name_error_in_its_line() -> None:
+    def make():
+        def f(x):
+            y = x[:, 1:2] + 1
+            return (y *
+                    w[0])
+        yield f
+        w = np.full(3, 2.0)
+        yield
+
+    step = make()
+    plain = next(step)
+    f = bcvm.jit(plain, tier="interpret")
+    x = np.arange(6.0).reshape(2, 3)
+    with pytest.raises(NameError, match="free variable 'w'") as error:
+        f(x)
+    frames = [(frame.name, frame.lineno) for frame in traceback.extract_tb(error.value.__traceback__)]
+    assert ("f", plain.__code__.co_firstlineno + 3) in frames
+    next(step)
+    np.testing.assert_array_equal(f(x), [[4.0], [10.0]])
