@@ -223,11 +223,11 @@ class Splicer:
         return len(self.dtype) - 1
 
     def number(self, value: int) -> bool:
-        """Whether a value is a constant that is no NaN."""
+        """Whether a value is a constant, no NaN and no zero, of which there are two."""
         if value < self.first:
             return False
         step = self.spec.steps[value - self.first]
-        return step.op == "const" and bool(step.attrs[0][1] == step.attrs[0][1])
+        return step.op == "const" and bool(step.attrs[0][1] == step.attrs[0][1] != 0)
 
     # -- registers
 
