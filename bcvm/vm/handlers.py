@@ -61,13 +61,15 @@ def _nop(program: Program, at: int, *operands: int) -> Handler:
     return go(at + 1)
 
 
-def _load_const(program: Program, at: int, const: int) -> Handler:
-    value, after = program.consts[const], at + 1
-
+def push(value: Any, after: int) -> Handler:
     def load_const(values: list[Any], stack: list[Any], frame: Frame) -> int:
         stack.append(value)
         return after
     return load_const
+
+
+def _load_const(program: Program, at: int, const: int) -> Handler:
+    return push(program.consts[const], at + 1)
 
 
 def _load(program: Program, at: int, local: int) -> Handler:

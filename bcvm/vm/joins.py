@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from bcvm.bytecode.program import Program
 from bcvm.vm.frame import UNSET, unset_local
-from bcvm.vm.handlers import Handler, builtin
+from bcvm.vm.handlers import Handler, builtin, push
 
 _END: Any = object()
 
@@ -72,7 +72,7 @@ def joins(program: Program, names: list[str]) -> Iterator[tuple[int, int, Handle
                 yield at, 1, _next_into(code[at + 1].operands[0], code[at].operands[0], at + 2)
             continue
         if names[at:at + 3] == ["LOAD_CONST", "LOAD_CONST", "BUILD_SLICE"] and code[at + 2].operands[0] == 2:
-            yield at, 3, _push(slice(loaded[at].value, loaded[at + 1].value), at + 3)  # type: ignore[union-attr]
+            yield at, 3, push(slice(*[program.consts[c.operands[0]] for c in code[at:at + 2]]), at + 3)
             continue
         operands: list[_Operand] = []
         here = at
@@ -128,13 +128,6 @@ def _operation(program: Program, names: list[str], at: int) -> str | None:
     if name == "CALL" and operands[0] == 1 and not program.consts[operands[1]]:
         return "call"
     return None
-
-
-def _push(value: Any, after: int) -> Handler:
-    def push(values: list[Any], stack: list[Any], frame: Any) -> int:
-        stack.append(value)
-        return after
-    return push
 
 
 def _next_into(local: int, exit: int, after: int) -> Handler:
