@@ -1,7 +1,8 @@
 """IR text -> object code. LLVM does it in the compile process (`process.py`) or, where there can be none, in this one.
 
 IR is emitted already vectorised, so no IR pass runs: the code generator alone gives the code of O3 in an eighth of the time, and
-in a half of that where it need not improve loops (see `worker.PLAIN`). In this process LLVM's options stay as they are: they are process-wide and other users of LLVM live here too.
+in half of that where it need not improve loops (see `worker.PLAIN`). In this process LLVM's options stay as they are: they are
+process-wide and other users of LLVM live here too.
 """
 from __future__ import annotations
 

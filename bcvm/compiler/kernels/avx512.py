@@ -18,7 +18,7 @@ def masked(e: Vector, name: str, form: str, x: Value, *extra: tuple[str, str]) -
     """An intrinsic of this suffix with all lanes on: (x, extra..., passthru, mask[, rounding])."""
     t, full = e.type_of(x.dtype), f"llvm.x86.avx512.mask.{name}.{form}"
     mask = f"i{max(8, e.lanes)}"
-    operands = [(t, e.kept(x.ref, held_type(x.dtype))), *extra, (t, "zeroinitializer"), (mask, "-1")]
+    operands = [(t, e.hoisted(x.ref, held_type(x.dtype))), *extra, (t, "zeroinitializer"), (mask, "-1")]
     if form.endswith("512"):
         operands.append(("i32", "4"))
     e.f.module.declare(t, full, ", ".join(a for a, _ in operands))
@@ -33,6 +33,6 @@ def has_tables(e: Vector, dtype: str) -> bool:
 def lookup(e: Vector, table: Sequence[float], index: str) -> Value:
     """table[index % 32] of each lane; index: numbers of 32 bits. The two halves of the table lie in registers."""
     half, t, name = TABLE // 2, e.ty("float"), "llvm.x86.avx512.vpermi2var.ps.512"
-    low, high = (e.f.kept("float", half, "<" + ", ".join(f"float {literal(v, 'float32')}" for v in table[i:i + half]) + ">") for i in (0, half))
+    low, high = (e.f.hoisted("float", half, "<" + ", ".join(f"float {literal(v, 'float32')}" for v in table[i:i + half]) + ">") for i in (0, half))
     e.f.module.declare(t, name, f"{t}, {e.ty('i32')}, {t}")
     return Value("float32", e.f.op(f"call {t} @{name}({t} {low}, {e.ty('i32')} {index}, {t} {high})"))

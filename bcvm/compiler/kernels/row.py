@@ -45,7 +45,7 @@ class RowKernel:
         copy = rank > 1 and not self.spec.steps and len(self.spec.inputs) == len(self.spec.outputs) == 1 and all(o.lane for o in self.operands)
         if not copy:
             self._leave_others()
-        f.keeps = self.plain
+        f.hoists = self.plain
         release = self._scratch_rows()
         access.each_unit(f, self.operands, rank, max(rank - 1, 0), self._row, self._transposed if copy else None)
         if release:

@@ -70,8 +70,8 @@ class Function:
         self._lines: list[str] = []
         self._count = 0
         self._loops = 0  # that are open
-        self.keeps = False  # constants that loops use in registers, from the start: LLVM does that, unless it is to take the text as it is
-        self._kept: dict[tuple[str, int, str], str] = {}
+        self.hoists = False  # constants out of loops, into registers: LLVM does that, unless it is to take the text as it is
+        self._hoisted: dict[tuple[str, int, str], str] = {}
         self._loaded: dict[tuple[str, str, str, int], str] = {}  # words that never change, by block and address
         self.block = "entry"
 
@@ -112,15 +112,15 @@ class Function:
             self._entry.append(f"  store <{cleared} x i8> zeroinitializer, ptr {name}, align 64")
         return name
 
-    def kept(self, type: str, lanes: int, text: str) -> str:
+    def hoisted(self, type: str, lanes: int, text: str) -> str:
         """A constant vector for use in a loop, as an operand. text: one lane, for all, or '<' and all of them."""
         one = not text.startswith("<")
-        if not self._loops or not self.keeps:
+        if not self._loops or not self.hoists:
             return f"splat ({type} {text})" if one else text
-        name = self._kept.get((type, lanes, text))
+        name = self._hoisted.get((type, lanes, text))
         if name is None:
             self._count += 1
-            name = self._kept[type, lanes, text] = f"%v{self._count}"
+            name = self._hoisted[type, lanes, text] = f"%v{self._count}"
             memory = f"<{1 if one else lanes} x {type}>"
             place = self.module.constant(memory, f"<{type} {text}>" if one else text)
             # invariant: where registers are short, it is loaded again, not kept on the stack

@@ -125,23 +125,23 @@ class Vector:
 
     def raw(self, text: str, scalar: str, *operands: str) -> str:
         """`text type a, b`."""
-        if self.f.keeps and text not in _BY_CONSTANT:
-            operands = tuple([self.kept(o, scalar) for o in operands])
+        if self.f.hoists and text not in _BY_CONSTANT:
+            operands = tuple([self.hoisted(o, scalar) for o in operands])
         return self.f.op(f"{text} {self.ty(scalar)} {', '.join(operands)}")
 
-    def kept(self, ref: str, scalar: str) -> str:
+    def hoisted(self, ref: str, scalar: str) -> str:
         """An operand, in a register all along if it is a constant and no zero, which costs nothing."""
-        if not ref.startswith("splat") or not self.f.keeps or scalar == "i1":
+        if not ref.startswith("splat") or not self.f.hoists or scalar == "i1":
             return ref
         text = ref[ref.index(" ", len("splat (")) + 1:-1]
-        return ref if text in _ZERO else self.f.kept(scalar, self.lanes, text)
+        return ref if text in _ZERO else self.f.hoisted(scalar, self.lanes, text)
 
     def convert(self, how: str, ref: str, a: str, b: str) -> str:
         return self.f.op(f"{how} {self.ty(a)} {ref} to {self.ty(b)}")
 
     def choose(self, c: str, a: str, b: str, scalar: str) -> str:
         t = self.ty(scalar)
-        return self.f.op(f"select {self.ty('i1')} {c}, {t} {self.kept(a, scalar)}, {t} {self.kept(b, scalar)}")
+        return self.f.op(f"select {self.ty('i1')} {c}, {t} {self.hoisted(a, scalar)}, {t} {self.hoisted(b, scalar)}")
 
     def suffix(self, scalar: str) -> str:
         short = _SHORT.get(scalar, scalar)
@@ -155,7 +155,7 @@ class Vector:
             known = self._intrinsics[key] = self.ty(scalar), f"llvm.{name}.{self.suffix(scalar)}"
             self.f.module.declare(*known, ", ".join([known[0]] * len(operands)))
         t, full = known
-        return self.f.op(f"call {t} @{full}({', '.join([f'{t} {self.kept(o, scalar)}' for o in operands])})")
+        return self.f.op(f"call {t} @{full}({', '.join([f'{t} {self.hoisted(o, scalar)}' for o in operands])})")
 
     def any(self, mask: str) -> str:
         """Whether any lane of an i1 vector is set."""
