@@ -5,20 +5,30 @@ larger op, so a compilation beside it would slow a call down many times over; an
 for its turn holds up the rest, by a tick of the scheduler each time. So the two take turns: a call that is interpreted first gives the compilation a slice
 of time, and then runs alone. It is the compile thread that ends the slice, at a checkpoint, and then lies still: whoever wakes up by a
 clock may have to wait for a processor, but the one that the thread has left is free. The compile process, which gives way to everyone who
-wakes up (see `worker`), is stopped.
+wakes up (see `worker`), is stopped, and does not go on before the next slice, or a lull: Linux lets even who is to take only what is left over have a
+tick beside who is ready to run.
+
+A slice is spent on the processor that the caller leaves. On another, the compilation would take turns with a thread of the caller's ops, which keep on
+spinning between ops; Linux would move that to the processor left, and the caller, once awake, would share it with that thread for many ticks.
 """
 from __future__ import annotations
 
+import ctypes
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 PATIENCE, MOST = 0.1, 0.25  # seconds that the compile thread waits for one call, at all checkpoints together, or twice what it usually takes; one longer than that shares
 LULL = 0.004      # seconds without a call after which none is expected
 SETTLE = 0.002   # seconds that a call waits for a checkpoint beyond its slice
 SLICE_MIN, SLICE_MAX, SLICE_MOST = 0.0002, 0.002, 0.004  # seconds that a call gives the compilation: twice what it takes, within the first two, or a tenth up to the third
 LONG = 0.0001    # seconds beyond which a call may have use for all processors
+
+Let = Callable[[bool, int | None], object]  # whether the compile process may go on, and on which processor it begins; None: any
+
+_processor = ctypes.PyDLL(None).sched_getcpu  # of the caller; keeps the interpreter lock
 
 _calls = _long_calls = 0                  # calls being interpreted that a compilation would disturb
 _begun = 0                                # times that a call began while none was inside
@@ -28,9 +38,11 @@ _slice_end = 0.0                          # until when the compile thread may go
 _last_end = 0.0                           # of a call
 _changed = threading.Condition()
 _compiling: int | None = None             # the thread that compiles
+_compiling_id = 0                         # as the system calls it
+_drawn: set[int] | None = None            # the processors that it may use, while it may use one alone, until it wakes up there
 _working = False                          # whether it has a job, and Python to run for it
 _parked = False                           # and whether it waits at a checkpoint
-_process: Callable[[bool], object] | None = None  # what stops the compile process, and lets it go on, while that has the job
+_process: Let | None = None               # the compile process, while that has the job
 _stopped: float | None = None             # since when it has been stopped
 _waited_for = False
 
@@ -43,18 +55,20 @@ def begin_call(usual: float) -> None:
         _begun += not _calls
         _patience = max(_patience if _calls else PATIENCE, min(usual * 2, MOST))
         _calls += 1
+        _long_calls += usual >= LONG
         if threading.get_ident() != _compiling:
+            end = time.perf_counter() + time_given
             if _working:
-                _slice_end = time.perf_counter() + time_given
+                _slice_end = end
                 if _parked:  # still, since the last call
+                    _draw(_left_by_caller(usual))
                     _changed.notify_all()
                 _changed.wait_for(_is_still, time_given + SETTLE)
             elif _process is not None:
-                _changed.wait_for(lambda: _process is None, time_given)
-        if usual >= LONG:
-            _long_calls += 1
-            if _long_calls == 1:
-                _stop(True)
+                _let(True, _left_by_caller(usual))
+                _changed.wait_for(lambda: _process is None, max(end - time.perf_counter(), 0))  # it may have pushed the caller from its processor
+        if _long_calls:
+            _let(False)
 
 
 def end_call(usual: float) -> None:
@@ -63,10 +77,34 @@ def end_call(usual: float) -> None:
     with _changed:
         _calls -= 1
         _last_end = time.perf_counter()
-        if usual >= LONG:
-            _long_calls -= 1
-            if not _long_calls:
-                _stop(False)
+        _long_calls -= usual >= LONG
+
+
+def _left_by_caller(usual: float) -> int | None:
+    """The processor that this caller leaves, if others have work: with one at rest the compilation is better off there, and so are the caller's caches."""
+    if usual >= LONG:
+        with suppress(OSError, ValueError, IndexError), open("/proc/loadavg", encoding="ascii") as f:
+            if int(f.read().split()[3].partition("/")[0]) >= (os.cpu_count() or 1):
+                return _processor()
+    return None
+
+
+def _draw(processor: int | None) -> None:
+    """The compile thread, once awake, is on that processor."""
+    global _drawn
+    if processor is not None and _drawn is None:
+        with suppress(OSError):
+            _drawn = os.sched_getaffinity(_compiling_id)
+            os.sched_setaffinity(_compiling_id, {processor})
+
+
+def _arrive() -> None:
+    """That thread is awake. Threads that others start from it must not be held to one processor."""
+    global _drawn
+    if _drawn is not None:
+        with suppress(OSError):
+            os.sched_setaffinity(0, _drawn)
+        _drawn = None
 
 
 def _is_still() -> bool:
@@ -75,8 +113,8 @@ def _is_still() -> bool:
 
 def compile_here() -> None:
     """This thread is the one that compiles."""
-    global _compiling
-    _compiling = threading.get_ident()
+    global _compiling, _compiling_id
+    _compiling, _compiling_id = threading.get_ident(), threading.get_native_id()
 
 
 @contextmanager
@@ -108,6 +146,7 @@ def _wait() -> None:
         end = _patient[1]
         while (now := time.perf_counter()) >= _slice_end and now < (end if _calls else _last_end + LULL):
             _changed.wait(LULL)
+            _arrive()
         _parked = False
 
 
@@ -131,30 +170,31 @@ def elsewhere() -> Iterator[None]:
         _work(True)
 
 
-def process_works(stop: Callable[[bool], object] | None) -> None:
-    """The compile process works, and nobody waits for it: stop(True) stops it and stop(False) lets it go on. None: it has done its work."""
+def process_works(let: Let | None) -> None:
+    """The compile process is going to work, and nobody waits for it. None: it has done its work."""
     global _process
     with _changed:
-        if stop is None:
-            _stop(False)
-        _process = stop
-        if stop is not None and _long_calls:
-            _stop(True)
+        if let is None:
+            _let(True)
+        _process = let
+        if _long_calls:
+            _let(False)
         _changed.notify_all()
 
 
 def be_patient() -> None:
-    """Now and then, by who waits for that process: lets it go on beside a call that takes too long."""
+    """Every `LULL` or so, by who waits for that process: lets it go on after the calls, and beside one that takes too long."""
     with _changed:
-        if _stopped is not None and time.perf_counter() - _stopped > _patience:
-            _stop(False)
+        now = time.perf_counter()
+        if _stopped is not None and (now - _stopped > _patience or not _long_calls and now - _last_end > LULL):
+            _let(True)
 
 
-def _stop(stopped: bool) -> None:
+def _let(go_on: bool, processor: int | None = None) -> None:
     global _stopped
-    if _process is not None and stopped != (_stopped is not None):
-        _stopped = time.perf_counter() if stopped else None
-        _process(stopped)
+    if _process is not None and go_on != (_stopped is None):
+        _stopped = None if go_on else time.perf_counter()
+        _process(go_on, processor)
 
 
 def nobody_waits() -> bool:
@@ -164,7 +204,7 @@ def nobody_waits() -> bool:
 
 def reset() -> None:
     """In a child after a fork: no call is inside."""
-    global _calls, _long_calls, _slice_end, _changed, _compiling, _working, _parked, _process, _stopped, _waited_for
+    global _calls, _long_calls, _slice_end, _changed, _compiling, _drawn, _working, _parked, _process, _stopped, _waited_for
     _calls, _long_calls, _slice_end, _changed, _compiling = 0, 0, 0.0, threading.Condition(), None
     _working = _parked = _waited_for = False
-    _process = _stopped = None
+    _drawn = _process = _stopped = None

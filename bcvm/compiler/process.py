@@ -18,7 +18,8 @@ import sys
 import threading
 import time
 from collections import deque
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from bcvm import turns
@@ -104,7 +105,7 @@ class _Child:
         poll = select.poll()
         poll.register(self._fds[1], select.POLLIN)
         start, used, stopped = time.perf_counter(), self._used(), self._stopped_for()
-        while not poll.poll(turns.PATIENCE * 1e3):
+        while not poll.poll(turns.LULL * 1e3):
             turns.be_patient()
             if self._left:
                 raise Died("was left to itself")
@@ -140,12 +141,12 @@ class _Child:
         since = self._stopped_at
         return self._stopped + (time.perf_counter() - since if since else 0.0)
 
-    def stop(self, stopped: bool) -> None:
-        """Stop its work, or let it go on."""
-        if stopped != bool(self._stopped_at):
-            self._stopped, self._stopped_at = self._stopped_for(), time.perf_counter() if stopped else 0.0
-        with suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGSTOP if stopped else signal.SIGCONT)
+    def let(self, go_on: bool, processor: int | None = None) -> None:
+        """Stop its work, or let it go on, on that processor at first."""
+        if go_on == bool(self._stopped_at):
+            self._stopped, self._stopped_at = self._stopped_for(), 0.0 if go_on else time.perf_counter()
+        with suppress(ProcessLookupError), _begins(self.pid, processor):
+            os.killpg(self.pid, signal.SIGCONT if go_on else signal.SIGSTOP)
 
     def kill(self) -> None:
         """End it now; who waits for its answer sees it end."""
@@ -155,7 +156,7 @@ class _Child:
     def leave(self) -> None:
         """Let it do what it was asked for, without this process; who waits for its answer sees it end."""
         self._left = True
-        self.stop(False)
+        self.let(True)
 
     def end(self) -> int:
         """Lets it end, and collects it; its exit code, or minus the signal."""
@@ -310,19 +311,19 @@ class CompileProcess:
             raise
         finally:
             self._asked.remove(answered)
-            turns.process_works(self.stop_working if any(a.patient for a in self._asked) else None)
+            turns.process_works(self.let_work if any(a.patient for a in self._asked) else None)
 
     def _send(self, answer: Answer) -> None:
         child = self._ready(worker.BESIDE if answer.patient else worker.AT_ONCE)
         urgency = self._background if answer.patient and self._background is not None else worker.AT_ONCE
+        if answer.patient:
+            turns.process_works(self.let_work)  # before it has work: it may have to lie still
         try:
             child.send(answer.number, urgency, answer.keep, answer.request)
         except Died:
             self._child = None
             raise
         answer.child = child
-        if answer.patient:
-            turns.process_works(self.stop_working)
 
     def _receive(self, answer: Answer) -> tuple[int, bool, Any]:
         words = ""
@@ -375,11 +376,11 @@ class CompileProcess:
         self.reason = why
         raise Unavailable(why)
 
-    def stop_working(self, stopped: bool) -> None:
-        """Stop what is being done, or let it go on; from any thread."""
+    def let_work(self, go_on: bool, processor: int | None = None) -> None:
+        """Stop what is being done, or let it go on, on that processor at first; from any thread."""
         child = self._child
         if child is not None:
-            child.stop(stopped)
+            child.let(go_on, processor)
 
     def rest(self) -> None:
         """Nothing is to be done for some time: give the memory back."""
@@ -416,6 +417,22 @@ class CompileProcess:
             self._child.forget()
         self._child = None
         self._lock = threading.Lock()
+
+
+@contextmanager
+def _begins(pid: int, processor: int | None) -> Iterator[None]:
+    """What wakes up meanwhile begins to run on that processor."""
+    usual = None
+    if processor is not None:
+        with suppress(OSError):
+            usual = os.sched_getaffinity(pid)
+            os.sched_setaffinity(pid, {processor})
+    try:
+        yield
+    finally:
+        if usual is not None:
+            with suppress(OSError):
+                os.sched_setaffinity(pid, usual)
 
 
 def _others_run() -> bool:

@@ -164,15 +164,30 @@ def test_a_process_that_gets_no_processor_is_started_anew_with_a_share(own: Comp
 
 def test_work_that_is_stopped_goes_on_where_it_was(own: CompileProcess) -> None:
     assert emit(own, 1) == 1
-    own.stop_working(True)
+    own.let_work(False)
     answer: list[int] = []
     asking = threading.Thread(target=lambda: answer.append(emit(own, 2)))
     asking.start()
     asking.join(0.3)
     assert asking.is_alive() and not answer
-    own.stop_working(False)
+    own.let_work(True)
     asking.join(20)
     assert answer == [2] and own.started == 1
+
+
+def test_a_process_that_goes_on_begins_on_a_given_processor_and_may_use_all(own: CompileProcess) -> None:
+    assert emit(own, 1) == 1
+    pid = own.pid
+    assert pid is not None
+    allowed = os.sched_getaffinity(pid)
+    for processor in sorted(allowed):
+        own.let_work(False)
+        own.let_work(True, processor)
+        assert emit(own, 2) == 2
+        assert os.sched_getaffinity(pid) == allowed
+    own.let_work(False)
+    own.let_work(True, 1 << 19)  # there is none such
+    assert emit(own, 3) == 3 and os.sched_getaffinity(pid) == allowed
 
 
 def test_a_process_that_is_stopped_ends_with_its_parent() -> None:
@@ -182,7 +197,7 @@ from bcvm.compiler.process import CompileProcess
 own = CompileProcess()
 own.prepare()
 own.wait()
-own.stop_working(True)
+own.let_work(False)
 print(own.pid, flush=True)
 os._exit(0)
 """)
@@ -270,8 +285,8 @@ def test_time_in_which_a_process_is_stopped_is_not_held_against_it(own: CompileP
     own._background = worker.LEFT_OVER
     emit(own, 1)
     answer = begin(own, slow(3, 50), patient=True)
-    own.stop_working(True)
-    threading.Timer(4 * process_module.STARVED_SECONDS, own.stop_working, (False,)).start()
+    own.let_work(False)
+    threading.Timer(4 * process_module.STARVED_SECONDS, own.let_work, (True,)).start()
     assert value(own.result(answer)) == 3 and own.started == 1
 
 
@@ -359,7 +374,7 @@ def test_answers_stay_with_their_requests_when_the_process_ended_with_several_of
 
 def test_copies_are_stopped_and_go_on_too(own: CompileProcess) -> None:
     asked = with_copies(own)
-    own.stop_working(True)
+    own.let_work(False)
     pids = [own.pid, *copies(own.pid)]
 
     def states() -> set[str]:
@@ -369,7 +384,7 @@ def test_copies_are_stopped_and_go_on_too(own: CompileProcess) -> None:
     while states() != {"T"} and time.monotonic() < end:
         time.sleep(0.001)
     assert states() == {"T"}
-    own.stop_working(False)
+    own.let_work(True)
     assert [value(own.result(a)) for a in asked] == list(range(5)) and own.started == 1
 
 
@@ -396,7 +411,7 @@ print(own.pid, open(path).read(), flush=True)
 """
 
 
-@pytest.mark.parametrize("end", ["", "own.stop()", "os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)", "own.stop_working(True); os.kill(os.getpid(), signal.SIGKILL)"])
+@pytest.mark.parametrize("end", ["", "own.stop()", "os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)", "own.let_work(False); os.kill(os.getpid(), signal.SIGKILL)"])
 def test_copies_end_with_the_process_that_needs_them(end: str) -> None:
     done = script(COPIES + end)
     pids = [int(word) for word in done.stdout.split()]

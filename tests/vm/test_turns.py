@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import threading
 import time
@@ -35,6 +36,80 @@ def test_the_compile_thread_waits_at_checkpoints_while_a_call_is_interpreted(usu
         turns.end_call(usual)
     thread.idle()
     assert waited and passed
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor")
+def test_the_compile_thread_comes_to_the_processor_of_a_busy_machines_caller_and_may_use_all_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, set[int]]] = []
+    allowed = os.sched_getaffinity(0)
+    here = max(allowed)
+
+    def work() -> None:
+        turns.checkpoint()
+        seen.append((turns._processor(), os.sched_getaffinity(0)))
+
+    monkeypatch.setattr(turns, "_left_by_caller", lambda usual: here)
+    thread.call(lambda: os.sched_setaffinity(0, {min(allowed)}))
+    thread.call(lambda: os.sched_setaffinity(0, allowed))  # it is elsewhere
+    turns.begin_call(1.0)
+    thread.submit(work)
+    while not turns._parked:
+        time.sleep(0.001)
+    turns.begin_call(1.0)
+    turns.end_call(1.0)
+    turns.end_call(1.0)
+    thread.idle()
+    assert seen == [(here, allowed)]
+
+
+def test_only_a_long_call_on_a_busy_machine_draws_the_compilation_to_its_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)  # this thread is work enough
+    assert turns._left_by_caller(turns.LONG) in os.sched_getaffinity(0)
+    assert turns._left_by_caller(turns.LONG / 2) is None
+    monkeypatch.setattr(os, "cpu_count", lambda: 1 << 20)
+    assert turns._left_by_caller(turns.LONG) is None
+
+
+def test_the_compile_process_goes_on_in_slices_and_lulls_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "_process", None)
+    thread.idle()
+    let: list[bool] = []
+    try:
+        turns.begin_call(0.01)
+        turns.process_works(lambda go_on, processor: let.append(go_on))
+        assert let == [False]  # before it has begun
+        turns.be_patient()
+        assert let == [False]
+        turns.end_call(0.01)
+        turns.be_patient()
+        assert let == [False]  # the next call may follow at once
+        turns.begin_call(0.01)
+        assert let == [False, True, False]  # its slice
+        turns.end_call(0.01)
+        time.sleep(2 * turns.LULL)
+        turns.be_patient()
+        assert let == [False, True, False, True]
+        turns.begin_call(turns.LONG / 10)  # has no use for all processors
+        turns.end_call(turns.LONG / 10)
+        assert let == [False, True, False, True]
+    finally:
+        turns.process_works(None)
+    assert let == [False, True, False, True]
+
+
+def test_a_stopped_compile_process_goes_on_beside_a_call_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "PATIENCE", 0.01)
+    thread.idle()
+    let: list[bool] = []
+    turns.begin_call(0.001)
+    try:
+        turns.process_works(lambda go_on, processor: let.append(go_on))
+        time.sleep(0.02)
+        turns.be_patient()
+        assert let == [False, True]
+    finally:
+        turns.end_call(0.001)
+        turns.process_works(None)
 
 
 def test_a_long_call_does_not_hold_up_a_compilation_for_ever() -> None:
