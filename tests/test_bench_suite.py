@@ -33,3 +33,11 @@ def test_the_picture_shows_medians_against_the_best_right_peer() -> None:
             for p, t, e in (("bcvm", 3.0, 0), ("bcvm", 4.0, 0), ("bcvm", 9.0, 0), ("ort", 8.0, 0), ("torch", 16.0, 0), ("jax", 1.0, 1.0))]
     assert ratios([*rows, {"workload": "rnn", "peer": "ort", "fail": "no form"}]) == {"conv": {"bcvm": 0.5, "ort": 1.0, "torch": 2.0}}
     assert ratios(rows, best=True)["conv"]["bcvm"] == 3 / 8
+
+
+@pytest.mark.parametrize(("row", "bad"), [
+    ({"peer": "bcvm", "err": 0.0}, False), ({"peer": "bcvm", "err": 1.0}, True), ({"peer": "jax", "err": 1.0}, True), ({"peer": "bcvm", "fail": "over 150 s"}, True),
+    ({"peer": "ms-jit", "fail": "over 150 s"}, False), ({"peer": "ms-jit", "fail": "RuntimeError"}, True), ({"peer": "ort", "fail": "no ort form"}, False)])
+def test_a_run_fails_where_a_result_is_wrong_or_ours_is_missing(row: dict, bad: bool) -> None:
+    from run import failed
+    assert failed({"tol": 1e-4, **row}) is bad
