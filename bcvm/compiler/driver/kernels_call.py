@@ -67,15 +67,16 @@ def write_operands(d: Driver, operands: Sequence[Operand], sizes: Sequence[str],
 
 
 LONG_NS = 15_000            # predicted work beyond which several threads may share it
+LIBRARY_LONG_NS = 5_000     # of the library's kernels: those that take long compute, and do not wait for what lies in the other processor's cache
 LIBRARY_NS_PER_FLOP = 0.01
 
 
-def run(d: Driver, slot: int, operands: str, sizes: str, work: str, per_work: float, units: str, plan: int) -> str:
+def run(d: Driver, slot: int, operands: str, sizes: str, work: str, per_work: float, units: str, plan: int, long_ns: int = LONG_NS) -> str:
     """Run a kernel over all its work; its code, an i32. Each of `work` is predicted to take per_work ns: where it takes long, the kernel may be split
     as the plan says (see abi.split_plan) and Python's interpreter lock is released."""
     e = d.e
     kernel = e.load("%kernels", slot, "ptr")
-    long = e.compare("sgt", work, str(int(LONG_NS / per_work)))
+    long = e.compare("sgt", work, str(int(long_ns / per_work)))
     first, last = "0", "-1"
     if long != "false":
         e.store(kernel, "%ctx", abi.CTX_LONG, "ptr")

@@ -163,7 +163,7 @@ def _launch(d: Driver, node: Node, name: str, epilogue: Callable[[int, Sequence[
     for size, block in call.units:
         count = str(size) if isinstance(size, int) else reps[size.operand].sizes[size.dim]
         units = e.mul(units, count if block == 1 else e.op(f"udiv i64 {e.add(count, str(block - 1))}, {block}"))
-    code = kernels_call.run(d, slot, place, words, dims.value(e, dim(flops)), kernels_call.LIBRARY_NS_PER_FLOP, units, abi.split_plan(d.threads))
+    code = kernels_call.run(d, slot, place, words, dims.value(e, dim(flops)), kernels_call.LIBRARY_NS_PER_FLOP, units, abi.split_plan(d.threads), kernels_call.LIBRARY_LONG_NS)
     failed = states.memory_label(d) if node.state is None else states.failure_label(d, node.state, code, library.REFUSED)
     e.leave_if(e.op(f"icmp ne i32 {code}, 0"), failed)
 
