@@ -21,10 +21,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 PATIENCE, MOST = 0.1, 0.25  # seconds that the compile thread waits for one call, at all checkpoints together, or twice what it usually takes; one longer than that shares
+ENOUGH = 1.0      # seconds that one compilation lies still for calls, all in all; then it shares with them
 LULL = 0.004      # seconds without a call after which none is expected
 SETTLE = 0.002   # seconds that a call waits for a checkpoint beyond its slice
 SLICE_MIN, SLICE_MAX, SLICE_MOST = 0.0002, 0.002, 0.004  # seconds that a call gives the compilation: twice what it takes, within the first two, or a tenth up to the third
 LONG = 0.0001    # seconds beyond which a call may have use for all processors
+SLOW = 0.06      # seconds beyond which half of what a call takes may be better spent waiting for native code
 
 Let = Callable[[bool, int | None], object]  # whether the compile process may go on, and on which processor it begins; None: any
 
@@ -44,7 +46,13 @@ _working = False                          # whether it has a job, and Python to 
 _parked = False                           # and whether it waits at a checkpoint
 _process: Let | None = None               # the compile process, while that has the job
 _stopped: float | None = None             # since when it has been stopped
+_held = 0.0                               # seconds that this compilation has lain still
 _waited_for = False
+
+
+def worth_waiting(usual: float) -> float:
+    """Seconds that a call may wait for native code, which is mostly there by then, before it is interpreted for about `usual` seconds."""
+    return max(usual - SLOW, 0.0) / 2
 
 
 def begin_call(usual: float) -> None:
@@ -120,8 +128,8 @@ def compile_here() -> None:
 @contextmanager
 def job(waited: bool) -> Iterator[None]:
     """A job of the compile thread; whether someone waits for it."""
-    global _waited_for
-    _waited_for = waited
+    global _waited_for, _held
+    _waited_for, _held = waited, 0.0
     _work(True)
     try:
         yield
@@ -131,15 +139,15 @@ def job(waited: bool) -> Iterator[None]:
 
 def checkpoint() -> None:
     """A place in the work of the compile thread where it may wait."""
-    if _calls and threading.get_ident() == _compiling and time.perf_counter() >= _slice_end:
+    if _calls and threading.get_ident() == _compiling and time.perf_counter() >= _slice_end and _held < ENOUGH:
         _wait()
 
 
 def _wait() -> None:
     """Until there is a slice, or no call. Not until the call ends: the next one gives a slice, and the time between belongs to the caller."""
-    global _parked, _patient
+    global _parked, _patient, _held
     with _changed:
-        _parked = True
+        start, _parked = time.perf_counter(), True
         _changed.notify_all()
         if _patient[0] != _begun:
             _patient = _begun, time.perf_counter() + _patience
@@ -148,6 +156,7 @@ def _wait() -> None:
             _changed.wait(LULL)
             _arrive()
         _parked = False
+        _held += now - start
 
 
 def _work(working: bool) -> None:
@@ -191,10 +200,14 @@ def be_patient() -> None:
 
 
 def _let(go_on: bool, processor: int | None = None) -> None:
-    global _stopped
-    if _process is not None and go_on != (_stopped is None):
-        _stopped = None if go_on else time.perf_counter()
-        _process(go_on, processor)
+    global _stopped, _held
+    if _process is None or go_on == (_stopped is None) or not go_on and _held >= ENOUGH:
+        return
+    now = time.perf_counter()
+    if _stopped is not None:
+        _held += now - _stopped
+    _stopped = None if go_on else now
+    _process(go_on, processor)
 
 
 def nobody_waits() -> bool:

@@ -316,13 +316,16 @@ class CompileProcess:
     def _send(self, answer: Answer) -> None:
         child = self._ready(worker.BESIDE if answer.patient else worker.AT_ONCE)
         urgency = self._background if answer.patient and self._background is not None else worker.AT_ONCE
-        if answer.patient:
+        at_once = len(answer.request[0]) + ROOM < child.short  # else writing it waits until the process reads
+        if answer.patient and at_once:
             turns.process_works(self.let_work)  # before it has work: it may have to lie still
         try:
             child.send(answer.number, urgency, answer.keep, answer.request)
         except Died:
             self._child = None
             raise
+        if answer.patient and not at_once:
+            turns.process_works(self.let_work)
         answer.child = child
 
     def _receive(self, answer: Answer) -> tuple[int, bool, Any]:

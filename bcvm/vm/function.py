@@ -7,6 +7,7 @@ import inspect
 import itertools
 import os
 import random
+import threading
 import time
 import types
 import weakref
@@ -82,7 +83,7 @@ class Function:
                 if key not in site.failed:
                     return site.target(*args, **kwargs)
             elif running is not None:
-                return self.interpret_beside(args, kwargs)
+                return self.call_beside(running, key, args, kwargs)
             reason = site.reason(key)
             self.fallbacks[reason] += 1
             if reason.endswith(CALLS_ITSELF) and self.bound.function is not None and len(self.bound.program.hints) == 1:  # Python itself needs fewer frames a level
@@ -90,6 +91,10 @@ class Function:
                 return self.bound.function(*self.receiver, *args, **kwargs)
             return self.interpret(args, kwargs)
         if settings.background and settings.tier == "auto":
+            if turns.worth_waiting(self.usual()):
+                running = self.site.pending[key]
+                thread.submit(job)
+                return self.call_beside(running, key, args, kwargs)
             self.fallbacks["first call"] += 1
             turns.begin_call(turns.LONG)
             try:
@@ -112,10 +117,16 @@ class Function:
         self.site.renew(self.bound)
         interpreter.prepare(self.bound)
 
-    def interpret_beside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Interpret a call that is being compiled for."""
+    def usual(self) -> float:
+        """Seconds that an interpreted call takes; 0 if there was none."""
+        return self.seconds["interpreted"] / max(self.interpreted, 1)
+
+    def call_beside(self, running: threading.Event, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call that is being compiled for: interpreted, unless that takes so long that native code is there before."""
+        usual = self.usual()
+        if not thread.is_current() and running.wait(turns.worth_waiting(usual)) and key not in self.site.failed:
+            return self.site.target(*args, **kwargs)
         self.fallbacks["compiling"] += 1
-        usual = self.seconds["interpreted"] / max(self.interpreted, 1)
         turns.begin_call(usual)
         try:
             return self.interpret(args, kwargs)

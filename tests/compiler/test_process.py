@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from bcvm import turns
 from bcvm.compiler import loader, store, worker
 from bcvm.compiler import process as process_module
 from bcvm.compiler.kernels.operands import move_ir
@@ -22,6 +23,7 @@ from bcvm.compiler.process import CompileProcess, process
 from bcvm.compiler.target import host
 from bcvm.compiler.worker import FULL, GLUE, PLAIN
 from bcvm.errors import CompileError
+from bcvm.vm.compile_thread import thread
 
 ROOT = Path(__file__).resolve().parents[2]
 # An instruction of another machine: LLVM ends the process that it is in.
@@ -188,6 +190,23 @@ def test_a_process_that_goes_on_begins_on_a_given_processor_and_may_use_all(own:
     own.let_work(False)
     own.let_work(True, 1 << 19)  # there is none such
     assert emit(own, 3) == 3 and os.sched_getaffinity(pid) == allowed
+
+
+def test_a_request_larger_than_the_pipe_is_read_while_calls_are_interpreted_one_after_the_other(own: CompileProcess) -> None:
+    assert emit(own, 1) == 1
+    assert own._child is not None
+    long = returns(7) + "\n;" + "-" * 8 * own._child.short
+    made: list[bytes] = []
+    turns.begin_call(0.01)  # one is inside when it is sent
+    thread.submit(lambda: made.append(code(own, True, long, host().cpu, host().features, FULL, True)))
+    end = time.monotonic() + 20
+    while not made and time.monotonic() < end:
+        turns.end_call(0.01)
+        turns.begin_call(0.01)
+        time.sleep(0.01)
+    turns.end_call(0.01)
+    own.let_work(True)
+    assert made and value(made[0]) == 7
 
 
 def test_a_process_that_is_stopped_ends_with_its_parent() -> None:
@@ -495,6 +514,7 @@ import bcvm.vm.compile_thread
 from bcvm.compiler import disk, llvm
 from bcvm.compiler.process import process
 from bcvm.errors import CompileError
+from bcvm.vm.compile_thread import thread
 llvm.compile_ir('define i32 @f() { ret i32 0 }')
 long = ["define i64 @k(i64 %x0) {"] + [f"%x{i + 1} = add i64 %x{i}, {i}" for i in range(4000)] + ["ret i64 %x4000", "}"]
 asked = [llvm.Compilation("\\n".join(long), keep=(disk.place(n) if n else "", "k")) for n in (1, 2, 0)]

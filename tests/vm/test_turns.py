@@ -132,6 +132,31 @@ def test_a_compilation_waits_once_for_a_long_call_not_at_each_checkpoint() -> No
         turns.end_call(1.0)
 
 
+def test_calls_one_after_the_other_do_not_hold_up_a_compilation_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "ENOUGH", 0.05)
+    let, done = [], threading.Event()
+
+    def work() -> None:
+        for _ in range(200):  # as many slices would take far longer
+            turns.checkpoint()
+            time.sleep(0.0005)
+        with turns.elsewhere():
+            turns.process_works(lambda go_on, processor: let.append(go_on))
+            time.sleep(0.05)
+            turns.process_works(None)
+        done.set()
+
+    thread.idle()
+    thread.submit(work)
+    calls = 0
+    while not done.is_set() and calls < 100:
+        turns.begin_call(0.01)
+        time.sleep(0.01)
+        turns.end_call(0.01)
+        calls += 1
+    assert done.is_set() and let == []
+
+
 def test_other_threads_never_wait_at_checkpoints() -> None:
     turns.begin_call(1.0)
     try:
@@ -166,6 +191,52 @@ def test_quick_calls_do_not_keep_a_compilation_from_ending() -> None:
     while time.monotonic() < end and not f.stats()["native"]:
         f(x)
     assert f.stats()["native"] and f.stats()["recompiles"] == 0
+
+
+def test_a_call_that_is_slow_when_interpreted_waits_for_native_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "worth_waiting", lambda usual: 20.0 if usual else 0.0)
+
+    @bcvm.jit
+    def f(x):
+        return np.minimum(x * 11.0, 3) + x
+
+    x, y = np.ones((2, 3), np.float32), np.ones(5)
+    assert f(x).tolist() == [[4, 4, 4]] * 2
+    assert f(x).tolist() == [[4, 4, 4]] * 2 and f.stats()["interpreted"] == 1 and f.stats()["native"] == 1
+    assert f(y).tolist() == [4] * 5 and f.stats()["interpreted"] == 1 and f.stats()["native"] == 2  # other code, from its first call on
+
+
+def test_a_slow_call_is_interpreted_when_native_code_is_late_or_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "worth_waiting", lambda usual: 0.02 if usual else 0.0)
+
+    @bcvm.jit
+    def f(x):
+        return np.maximum(x * 11.0, 3) + x
+
+    hold, x = threading.Event(), np.ones((2, 3), np.float32)
+    thread.submit(hold.wait)
+    try:
+        for _ in range(3):
+            assert f(x).tolist() == [[12, 12, 12]] * 2
+        assert f.stats()["interpreted"] == 3 and f.stats()["fallbacks"] == {"first call": 1, "compiling": 2}
+    finally:
+        hold.set()
+    thread.idle()
+    assert f(x).tolist() == [[12, 12, 12]] * 2 and f.stats()["native"] == 1
+    monkeypatch.setattr(turns, "worth_waiting", lambda usual: 20.0 if usual else 0.0)
+
+    @bcvm.jit
+    def fails(x):
+        return np.maximum(x * 13.0, 3)
+
+    monkeypatch.setattr(fails._bcvm.site, "_make", raises)
+    for _ in range(3):
+        assert fails(x).tolist() == [[13, 13, 13]] * 2
+    assert fails.stats()["interpreted"] == 3
+
+
+def raises(*args: object, **kwargs: object) -> None:
+    raise ValueError("no code today")
 
 
 def test_recursion_gives_pythons_results_and_pythons_error() -> None:
