@@ -47,6 +47,7 @@ _parked = False                           # and whether it waits at a checkpoint
 _process: Let | None = None               # the compile process, while that has the job
 _stopped: float | None = None             # since when it has been stopped
 _held = 0.0                               # seconds that this compilation has lain still
+_in_need = 0                              # callers that wait for native code
 _waited_for = False
 
 
@@ -86,6 +87,21 @@ def end_call(usual: float) -> None:
         _calls -= 1
         _last_end = time.perf_counter()
         _long_calls -= usual >= LONG
+
+
+@contextmanager
+def in_need() -> Iterator[None]:
+    """This caller waits for the compilation: no call holds that up meanwhile, not even one that the caller is inside."""
+    global _in_need
+    with _changed:
+        _in_need += 1
+        _let(True)
+        _changed.notify_all()
+    try:
+        yield
+    finally:
+        with _changed:
+            _in_need -= 1
 
 
 def _left_by_caller(usual: float) -> int | None:
@@ -139,7 +155,7 @@ def job(waited: bool) -> Iterator[None]:
 
 def checkpoint() -> None:
     """A place in the work of the compile thread where it may wait."""
-    if _calls and threading.get_ident() == _compiling and time.perf_counter() >= _slice_end and _held < ENOUGH:
+    if _calls and threading.get_ident() == _compiling and time.perf_counter() >= _slice_end and _held < ENOUGH and not _in_need:
         _wait()
 
 
@@ -152,7 +168,7 @@ def _wait() -> None:
         if _patient[0] != _begun:
             _patient = _begun, time.perf_counter() + _patience
         end = _patient[1]
-        while (now := time.perf_counter()) >= _slice_end and now < (end if _calls else _last_end + LULL):
+        while (now := time.perf_counter()) >= _slice_end and now < (end if _calls else _last_end + LULL) and not _in_need:
             _changed.wait(LULL)
             _arrive()
         _parked = False
@@ -201,7 +217,7 @@ def be_patient() -> None:
 
 def _let(go_on: bool, processor: int | None = None) -> None:
     global _stopped, _held
-    if _process is None or go_on == (_stopped is None) or not go_on and _held >= ENOUGH:
+    if _process is None or go_on == (_stopped is None) or not go_on and (_held >= ENOUGH or _in_need):
         return
     now = time.perf_counter()
     if _stopped is not None:
@@ -217,7 +233,8 @@ def nobody_waits() -> bool:
 
 def reset() -> None:
     """In a child after a fork: no call is inside."""
-    global _calls, _long_calls, _slice_end, _changed, _compiling, _drawn, _working, _parked, _process, _stopped, _waited_for
+    global _calls, _long_calls, _slice_end, _changed, _compiling, _drawn, _working, _parked, _process, _stopped, _in_need, _waited_for
     _calls, _long_calls, _slice_end, _changed, _compiling = 0, 0, 0.0, threading.Condition(), None
     _working = _parked = _waited_for = False
     _drawn = _process = _stopped = None
+    _in_need = 0

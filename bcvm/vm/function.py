@@ -124,8 +124,12 @@ class Function:
     def call_beside(self, running: threading.Event, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call that is being compiled for: interpreted, unless that takes so long that native code is there before."""
         usual = self.usual()
-        if not thread.is_current() and running.wait(turns.worth_waiting(usual)) and key not in self.site.failed:
-            return self.site.target(*args, **kwargs)
+        patience = turns.worth_waiting(usual)
+        if patience and not thread.is_current():
+            with turns.in_need():
+                running.wait(patience)
+            if running.is_set() and key not in self.site.failed:
+                return self.site.target(*args, **kwargs)
         self.fallbacks["compiling"] += 1
         turns.begin_call(usual)
         try:

@@ -206,6 +206,27 @@ def test_a_call_that_is_slow_when_interpreted_waits_for_native_code(monkeypatch:
     assert f(y).tolist() == [4] * 5 and f.stats()["interpreted"] == 1 and f.stats()["native"] == 2  # other code, from its first call on
 
 
+def test_a_slow_call_inside_an_interpreted_one_waits_for_code_that_is_being_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "worth_waiting", lambda usual: 20.0 if usual else 0.0)
+    monkeypatch.setattr(turns, "ENOUGH", 1e9)
+    monkeypatch.setattr(turns, "PATIENCE", 1e3)
+    monkeypatch.setattr(turns, "MOST", 1e3)
+
+    @bcvm.jit
+    def f(x):
+        return np.minimum(x * 17.0, 3) + x
+
+    x = np.ones((2, 3), np.float32)
+    turns.begin_call(1.0)
+    try:
+        f(x)
+        start = time.perf_counter()
+        assert f(x).tolist() == [[4, 4, 4]] * 2
+        assert f.stats()["native"] == 1 and time.perf_counter() - start < 15
+    finally:
+        turns.end_call(1.0)
+
+
 def test_a_slow_call_is_interpreted_when_native_code_is_late_or_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "worth_waiting", lambda usual: 0.02 if usual else 0.0)
 
