@@ -41,13 +41,19 @@ def test_the_compile_thread_waits_at_checkpoints_while_a_call_is_interpreted(usu
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor")
 def test_the_compile_thread_comes_to_the_processor_of_a_busy_machines_caller_and_may_use_all_again(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, set[int]]] = []
-    allowed = os.sched_getaffinity(0)
+    allowed, arrive = os.sched_getaffinity(0), turns._arrive
     here = max(allowed)
+
+    def arriving() -> None:
+        if turns._drawn is not None:
+            seen.append((turns._processor(), os.sched_getaffinity(0)))
+        arrive()
 
     def work() -> None:
         turns.checkpoint()
-        seen.append((turns._processor(), os.sched_getaffinity(0)))
+        seen.append((here, os.sched_getaffinity(0)))
 
+    monkeypatch.setattr(turns, "_arrive", arriving)
     monkeypatch.setattr(turns, "_left_by_caller", lambda usual: here)
     thread.call(lambda: os.sched_setaffinity(0, {min(allowed)}))
     thread.call(lambda: os.sched_setaffinity(0, allowed))  # it is elsewhere
@@ -59,7 +65,7 @@ def test_the_compile_thread_comes_to_the_processor_of_a_busy_machines_caller_and
     turns.end_call(1.0)
     turns.end_call(1.0)
     thread.idle()
-    assert seen == [(here, allowed)]
+    assert seen == [(here, {here}), (here, allowed)]
 
 
 def test_only_a_long_call_on_a_busy_machine_draws_the_compilation_to_its_processor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +77,7 @@ def test_only_a_long_call_on_a_busy_machine_draws_the_compilation_to_its_process
 
 
 def test_the_compile_process_goes_on_in_slices_and_lulls_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "_process", None)
+    monkeypatch.setattr(turns, "LULL", 0.1)
     thread.idle()
     let: list[bool] = []
     try:
@@ -149,7 +155,7 @@ def test_calls_one_after_the_other_do_not_hold_up_a_compilation_for_ever(monkeyp
     thread.idle()
     thread.submit(work)
     calls = 0
-    while not done.is_set() and calls < 100:
+    while not done.is_set() and calls < 1000:
         turns.begin_call(0.01)
         time.sleep(0.01)
         turns.end_call(0.01)
