@@ -514,7 +514,6 @@ import bcvm.vm.compile_thread
 from bcvm.compiler import disk, llvm
 from bcvm.compiler.process import process
 from bcvm.errors import CompileError
-from bcvm.vm.compile_thread import thread
 llvm.compile_ir('define i32 @f() { ret i32 0 }')
 long = ["define i64 @k(i64 %x0) {"] + [f"%x{i + 1} = add i64 %x{i}, {i}" for i in range(4000)] + ["ret i64 %x4000", "}"]
 asked = [llvm.Compilation("\\n".join(long), keep=(disk.place(n) if n else "", "k")) for n in (1, 2, 0)]

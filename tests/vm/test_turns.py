@@ -38,7 +38,6 @@ def test_the_compile_thread_waits_at_checkpoints_while_a_call_is_interpreted(usu
     assert waited and passed
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor")
 def test_the_compile_thread_comes_to_the_processor_of_a_busy_machines_caller_and_may_use_all_again(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, set[int]]] = []
     allowed, arrive = os.sched_getaffinity(0), turns._arrive
