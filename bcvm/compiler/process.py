@@ -316,7 +316,7 @@ class CompileProcess:
     def _send(self, answer: Answer) -> None:
         child = self._ready(worker.BESIDE if answer.patient else worker.AT_ONCE)
         urgency = self._background if answer.patient and self._background is not None else worker.AT_ONCE
-        at_once = len(answer.request[0]) + ROOM < child.short  # else writing it waits until the process reads
+        at_once = self._fits(answer.request[0], AHEAD)  # else writing it waits until the process reads
         if answer.patient and at_once:
             turns.process_works(self.let_work)  # before it has work: it may have to lie still
         try:

@@ -92,7 +92,7 @@ class Function:
             return self.interpret(args, kwargs)
         if settings.background and settings.tier == "auto":
             if turns.worth_waiting(self.usual()):
-                running = self.site.pending[key]
+                running = site.pending[key]
                 thread.submit(job)
                 return self.call_beside(running, key, args, kwargs)
             self.fallbacks["first call"] += 1
