@@ -41,13 +41,13 @@ _last_end = 0.0                           # of a call
 _changed = threading.Condition()
 _compiling: int | None = None             # the thread that compiles
 _compiling_id = 0                         # as the system calls it
-_drawn: set[int] | None = None            # the processors that it may use, while it may use one alone, until it wakes up there
+_allowed: set[int] | None = None          # the processors that it may use, while it is held to one, until it wakes up there
 _working = False                          # whether it has a job, and Python to run for it
 _parked = False                           # and whether it waits at a checkpoint
 _process: Let | None = None               # the compile process, while that has the job
 _stopped: float | None = None             # since when it has been stopped
 _held = 0.0                               # seconds that this compilation has lain still
-_in_need = 0                              # callers that wait for native code
+_waiting = 0                              # callers that wait for native code
 _waited_for = False
 
 
@@ -70,7 +70,7 @@ def begin_call(usual: float) -> None:
             if _working:
                 _slice_end = end
                 if _parked:  # still, since the last call
-                    _draw(_left_by_caller(usual))
+                    _wake_on(_left_by_caller(usual))
                     _changed.notify_all()
                 _changed.wait_for(_is_still, time_given + SETTLE)
             elif _process is not None:
@@ -90,18 +90,18 @@ def end_call(usual: float) -> None:
 
 
 @contextmanager
-def in_need() -> Iterator[None]:
+def wait_for_code() -> Iterator[None]:
     """This caller waits for the compilation: no call holds that up meanwhile, not even one that the caller is inside."""
-    global _in_need
+    global _waiting
     with _changed:
-        _in_need += 1
+        _waiting += 1
         _let(True)
         _changed.notify_all()
     try:
         yield
     finally:
         with _changed:
-            _in_need -= 1
+            _waiting -= 1
 
 
 def _left_by_caller(usual: float) -> int | None:
@@ -113,22 +113,22 @@ def _left_by_caller(usual: float) -> int | None:
     return None
 
 
-def _draw(processor: int | None) -> None:
-    """The compile thread, once awake, is on that processor."""
-    global _drawn
-    if processor is not None and _drawn is None:
+def _wake_on(processor: int | None) -> None:
+    """Have the compile thread wake up on that processor."""
+    global _allowed
+    if processor is not None and _allowed is None:
         with suppress(OSError):
-            _drawn = os.sched_getaffinity(_compiling_id)
+            _allowed = os.sched_getaffinity(_compiling_id)
             os.sched_setaffinity(_compiling_id, {processor})
 
 
-def _arrive() -> None:
+def _woken() -> None:
     """That thread is awake. Threads that others start from it must not be held to one processor."""
-    global _drawn
-    if _drawn is not None:
+    global _allowed
+    if _allowed is not None:
         with suppress(OSError):
-            os.sched_setaffinity(0, _drawn)
-        _drawn = None
+            os.sched_setaffinity(0, _allowed)
+        _allowed = None
 
 
 def _is_still() -> bool:
@@ -155,7 +155,7 @@ def job(waited: bool) -> Iterator[None]:
 
 def checkpoint() -> None:
     """A place in the work of the compile thread where it may wait."""
-    if _calls and threading.get_ident() == _compiling and time.perf_counter() >= _slice_end and _held < ENOUGH and not _in_need:
+    if _calls and threading.get_ident() == _compiling and time.perf_counter() >= _slice_end and _held < ENOUGH and not _waiting:
         _wait()
 
 
@@ -168,9 +168,9 @@ def _wait() -> None:
         if _patient[0] != _begun:
             _patient = _begun, time.perf_counter() + _patience
         end = _patient[1]
-        while (now := time.perf_counter()) >= _slice_end and now < (end if _calls else _last_end + LULL) and not _in_need:
+        while (now := time.perf_counter()) >= _slice_end and now < (end if _calls else _last_end + LULL) and not _waiting:
             _changed.wait(LULL)
-            _arrive()
+            _woken()
         _parked = False
         _held += now - start
 
@@ -217,7 +217,7 @@ def be_patient() -> None:
 
 def _let(go_on: bool, processor: int | None = None) -> None:
     global _stopped, _held
-    if _process is None or go_on == (_stopped is None) or not go_on and (_held >= ENOUGH or _in_need):
+    if _process is None or go_on == (_stopped is None) or not go_on and (_held >= ENOUGH or _waiting):
         return
     now = time.perf_counter()
     if _stopped is not None:
@@ -233,8 +233,8 @@ def nobody_waits() -> bool:
 
 def reset() -> None:
     """In a child after a fork: no call is inside."""
-    global _calls, _long_calls, _slice_end, _changed, _compiling, _drawn, _working, _parked, _process, _stopped, _in_need, _waited_for
+    global _calls, _long_calls, _slice_end, _changed, _compiling, _allowed, _working, _parked, _process, _stopped, _waiting, _waited_for
     _calls, _long_calls, _slice_end, _changed, _compiling = 0, 0, 0.0, threading.Condition(), None
     _working = _parked = _waited_for = False
-    _drawn = _process = _stopped = None
-    _in_need = 0
+    _allowed = _process = _stopped = None
+    _waiting = 0

@@ -145,7 +145,7 @@ class _Child:
         """Stop its work, or let it go on, on that processor at first."""
         if go_on == bool(self._stopped_at):
             self._stopped, self._stopped_at = self._stopped_for(), 0.0 if go_on else time.perf_counter()
-        with suppress(ProcessLookupError), _begins(self.pid, processor):
+        with suppress(ProcessLookupError), _waking_on(self.pid, processor):
             os.killpg(self.pid, signal.SIGCONT if go_on else signal.SIGSTOP)
 
     def kill(self) -> None:
@@ -423,7 +423,7 @@ class CompileProcess:
 
 
 @contextmanager
-def _begins(pid: int, processor: int | None) -> Iterator[None]:
+def _waking_on(pid: int, processor: int | None) -> Iterator[None]:
     """What wakes up meanwhile begins to run on that processor."""
     usual = None
     if processor is not None:

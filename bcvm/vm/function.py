@@ -126,7 +126,7 @@ class Function:
         usual = self.usual()
         patience = turns.worth_waiting(usual)
         if patience and not thread.is_current():
-            with turns.in_need():
+            with turns.wait_for_code():
                 running.wait(patience)
             if running.is_set() and key not in self.site.failed:
                 return self.site.target(*args, **kwargs)

@@ -40,11 +40,11 @@ def test_the_compile_thread_waits_at_checkpoints_while_a_call_is_interpreted(usu
 
 def test_the_compile_thread_comes_to_the_processor_of_a_busy_machines_caller_and_may_use_all_again(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, set[int]]] = []
-    allowed, arrive = os.sched_getaffinity(0), turns._arrive
+    allowed, arrive = os.sched_getaffinity(0), turns._woken
     here = max(allowed)
 
     def arriving() -> None:
-        if turns._drawn is not None:
+        if turns._allowed is not None:
             seen.append((turns._processor(), os.sched_getaffinity(0)))
         arrive()
 
@@ -52,7 +52,7 @@ def test_the_compile_thread_comes_to_the_processor_of_a_busy_machines_caller_and
         turns.checkpoint()
         seen.append((here, os.sched_getaffinity(0)))
 
-    monkeypatch.setattr(turns, "_arrive", arriving)
+    monkeypatch.setattr(turns, "_woken", arriving)
     monkeypatch.setattr(turns, "_left_by_caller", lambda usual: here)
     thread.call(lambda: os.sched_setaffinity(0, {min(allowed)}))
     thread.call(lambda: os.sched_setaffinity(0, allowed))  # it is elsewhere
