@@ -1,7 +1,7 @@
 """Compiled code on disk: it refers to nothing outside itself, so one process can use what another compiled. See `store` for the files.
 
 A kernel is found by its key, which says what it is, so that its text need not be generated; what generates it, the sources of this package, is part of
-the file's name. Other code is found by its text.
+the file's name. Other code is found by its text; a module has names there for the addresses that it refers to (see `addresses`).
 """
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 from bcvm.compiler import abi, store
 from bcvm.compiler.region import KernelSource
 from bcvm.compiler.target import Target, host
+from bcvm.compiler.worker import OPTIONS
 
 
 def read(source: KernelSource) -> bytes | None:
@@ -29,15 +30,32 @@ def write(source: KernelSource, code: bytes) -> None:
 def read_kernel(key: Any) -> tuple[str, bytes] | None:
     """Name and object of the kernel with this key, or None."""
     kept = store.read(_depends_on_key(key)) if store.keeps() and generators() else None
-    if kept is None:
-        return None
-    name, code = marshal.loads(kept)  # see llvm.Compilation
-    return name, code
+    return _unpacked(kept) if kept is not None else None
 
 
 def place(key: Any) -> str:
     """The file where the object of the kernel with this key is to be kept for later processes; '' if it is not."""
     return (store.path(_depends_on_key(key)) or "") if store.keeps() and generators() else ""
+
+
+def read_module(text: str, effort: int) -> bytes | None:
+    """The object made of this text with that effort, or None."""
+    kept = store.read(_depends_on_text(text, effort))
+    return _unpacked(kept)[1] if kept is not None else None
+
+
+def place_module(text: str, effort: int) -> str:
+    """The file where that object is to be kept for later processes; '' if it is not."""
+    return store.path(_depends_on_text(text, effort)) or ""
+
+
+def _unpacked(kept: bytes) -> tuple[str, bytes]:
+    name, code = marshal.loads(kept)  # see llvm.Compilation
+    return name, code
+
+
+def _depends_on_text(text: str, effort: int) -> str:
+    return f"{text} {effort} {OPTIONS} {_versions(host())}"
 
 
 def _depends(source: KernelSource) -> str:

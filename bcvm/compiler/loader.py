@@ -11,6 +11,7 @@ import mmap
 import os
 import struct
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -200,18 +201,19 @@ def _place(object_file: elf.Elf) -> tuple[dict[int, int], int]:
     return offsets, end
 
 
-def load(obj: bytes) -> LoadedCode:
-    """Loads an object made by `llvm.compile_ir`. CompileError: external symbols, writable data, or an unknown relocation."""
+def load(obj: bytes, addresses: Mapping[str, int] | None = None) -> LoadedCode:
+    """Loads an object that LLVM made. addresses: of the symbols that it expects from elsewhere. CompileError: other such symbols, writable data, or
+    an unknown relocation."""
     try:
-        return _load(obj)
+        return _load(obj, addresses or {})
     except (struct.error, IndexError) as e:
         raise CompileError(f"malformed object file: {e}") from None
 
 
-def _load(obj: bytes) -> LoadedCode:
+def _load(obj: bytes, addresses: Mapping[str, int]) -> LoadedCode:
     checkpoint()
     parsed = elf.read(obj)
-    parsed.expect_complete()
+    parsed.expect_complete(addresses)
     offsets, end = _place(parsed)
     if not offsets:
         raise CompileError("the object has no code")
@@ -228,10 +230,10 @@ def _load(obj: bytes) -> LoadedCode:
             s = parsed.sections[i]
             image[offset:offset + s.size] = obj[s.offset:s.offset + s.size]
         for index, slot in got.items():
-            struct.pack_into("<Q", image, slot, _value(parsed, index, offsets, base))
+            struct.pack_into("<Q", image, slot, _value(parsed, index, offsets, base, addresses))
         for table, rows in tables:
             for offset, kind, symbol, addend in rows:
-                _relocate(parsed, image, offsets[table.info] + offset, kind, symbol, addend, offsets, got, base)
+                _relocate(parsed, image, offsets[table.info] + offset, kind, symbol, addend, offsets, got, base, addresses)
         ctypes.memmove(segment.rw + at, bytes(image), size)
     except BaseException:
         _arena.free(segment, at, size)
@@ -250,21 +252,23 @@ def place(code: bytes, name: str) -> LoadedCode:
     return loaded
 
 
-def _value(parsed: elf.Elf, index: int, offsets: dict[int, int], base: int) -> int:
+def _value(parsed: elf.Elf, index: int, offsets: dict[int, int], base: int, addresses: Mapping[str, int]) -> int:
     symbol = parsed.symbols[index]
+    if symbol.section == 0:
+        return addresses[symbol.name]
     if symbol.section not in offsets:
         raise CompileError(f"relocation against {symbol.name or 'an unnamed symbol'}, which is not loaded")
     return base + offsets[symbol.section] + symbol.value
 
 
 def _relocate(parsed: elf.Elf, image: bytearray, place: int, kind: int, symbol: int, addend: int, offsets: dict[int, int], got: dict[int, int],
-              base: int) -> None:
+              base: int, addresses: Mapping[str, int]) -> None:
     if place < 0:
         raise CompileError("malformed object file: relocation outside its section")
     if kind in _GOT_KINDS:
         struct.pack_into("<i", image, place, got[symbol] + addend - place)
         return
-    value = _value(parsed, symbol, offsets, base) + addend
+    value = _value(parsed, symbol, offsets, base, addresses) + addend
     if kind in (_R_PC32, _R_PLT32):
         struct.pack_into("<i", image, place, value - base - place)
     elif kind == _R_64:

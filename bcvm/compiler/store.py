@@ -11,11 +11,12 @@ import os
 import stat
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
 MAGIC = b"BCVMK1\0\0"
-MAX_FILES = 4096   # beyond it the oldest half goes
+MAX_FILES = 4096   # beyond it the half goes that was not used for longest
 MAX_BYTES = 1 << 24
 
 
@@ -40,6 +41,8 @@ def read(depends: str) -> bytes | None:
     try:
         with open(folder / _name(depends), "rb") as f:
             data = f.read(MAX_BYTES)
+            with suppress(OSError):
+                os.utime(f.fileno())  # what is used stays
     except OSError:
         return None
     body = data[len(MAGIC) + 32:]

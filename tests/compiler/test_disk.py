@@ -1,12 +1,18 @@
 """Kernels kept on disk are used only if they are whole and from a folder of one's own."""
 from __future__ import annotations
 
+import hashlib
+import marshal
 import os
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from bcvm.compiler import disk, llvm
+import bcvm
+from bcvm.compiler import disk, llvm, store
 from bcvm.compiler.region import KernelSource, RegionOutput, RegionSpec, Step
 from bcvm.compiler.runtime import runtime
 from bcvm.compiler.table import KernelTable
@@ -92,3 +98,71 @@ def test_a_folder_that_cannot_be_made_is_no_error(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("BCVM_KERNEL_CACHE", "/dev/null/kernels")
     disk.write(SOURCE, llvm.compile_ir(SOURCE.ir))
     assert compiled() == 1
+
+
+def test_of_too_many_files_those_stay_that_were_used_last(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "MAX_FILES", 7)
+    names = [f"text {n}" for n in range(8)]
+    for at, name in enumerate(names):
+        store.write(name, b"code")
+        os.utime(store.path(name) or "", (at, at))
+    assert store.read(names[0]) == b"code"
+    store._prune(str(folder))
+    assert [name for name in names if store.read(name)] == [names[0], *names[5:]]
+
+
+LATER = """
+import sys, numpy as np, bcvm
+from bcvm.compiler.process import process
+padding = [bytearray(n) for n in range(int(sys.argv[1]))]  # objects lie elsewhere
+texts, begin = [], process.begin
+process.begin = lambda patient, keep, text, *rest: (texts.append(text), begin(patient, keep, text, *rest))[1]
+w = np.full(8, float(sys.argv[1]))
+
+class Layer:
+    scale = 2.0
+
+layer = Layer()
+
+@bcvm.jit(tier="full")
+def f(x, *, shift):
+    total = 0.0
+    for row in x:
+        total = total + (row * w * layer.scale).sum()
+    return np.tanh(x @ w) + shift, total
+
+x = np.arange(24.0).reshape(3, 8)
+for n in (1, 3):
+    y, total = f(x[:n], shift=1)
+    assert np.allclose(y, np.tanh(x[:n] @ w) + 1) and np.isclose(total, (x[:n] * w * 2).sum())
+layer.scale = 3.0
+assert np.isclose(f(x, shift=1)[1], (x * w * 3).sum())
+assert f.stats()["native"] == 3, f.stats()
+print(len(texts))
+"""
+
+
+def test_a_later_process_asks_llvm_for_nothing(folder: Path, tmp_path: Path) -> None:
+    script = tmp_path / "later.py"
+    script.write_text(LATER)
+
+    def run(argument: int) -> int:
+        done = subprocess.run([sys.executable, script, str(argument)], capture_output=True, text=True, timeout=120)
+        assert not done.returncode, done.stderr
+        return int(done.stdout)
+    assert run(3) > 0
+    assert run(5000) == 0
+
+
+def test_a_module_that_cannot_be_loaded_is_made_anew(folder: Path) -> None:
+    def f(x: np.ndarray) -> np.ndarray:
+        return x * 7 + 1
+    x = np.arange(5.0)
+    bcvm.jit(f, tier="full")(x)
+    kept = list(folder.iterdir())
+    for file in kept:
+        body = marshal.dumps(("entry", llvm.compile_ir("declare void @nowhere()\ndefine void @entry() { call void @nowhere()\n ret void }", effort=worker.GLUE)
+                              if False else b"no object"))
+        file.write_bytes(store.MAGIC + hashlib.sha256(body).digest() + body)
+    again = bcvm.jit(f, tier="full")
+    assert again(x).tolist() == (x * 7 + 1).tolist() and again.stats()["native"] == 1
