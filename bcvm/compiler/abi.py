@@ -24,7 +24,7 @@ Base        who owns a tensor's memory: 0 nobody to count (lives for the whole c
             buffer: the data pointer that `alloc` returned, 64-byte aligned, reference count in the word at -64, size class in that at -56.
 
 Context     one per activation (a worker thread has its own); words below.
-Generated code refers to no symbol outside itself: everything is reached through the table of the Context.
+Kernels refer to no symbol outside themselves: everything is reached through the table of the Context. Drivers and stubs name addresses (see `modules`).
 """
 from __future__ import annotations
 

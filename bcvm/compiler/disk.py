@@ -1,7 +1,7 @@
 """Compiled code on disk: it refers to nothing outside itself, so one process can use what another compiled. See `store` for the files.
 
 A kernel is found by its key, which says what it is, so that its text need not be generated; what generates it, the sources of this package, is part of
-the file's name. Other code is found by its text; a module has names there for the addresses that it refers to (see `addresses`).
+the file's name. Other code is found by its text, which has names for the addresses that it refers to (see `modules`).
 """
 from __future__ import annotations
 

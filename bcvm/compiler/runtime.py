@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -12,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from bcvm.compiler import abi, disk, llvm, loader, pool_ir, probe, runtime_ir
+from bcvm.compiler import abi, loader, modules, pool_ir, probe, runtime_ir
 from bcvm.compiler.kernels import by_rows, operands
 from bcvm.compiler.kernels.text import Module
-from bcvm.compiler.region import KernelSource
 from bcvm.compiler.target import available_threads, host
+from bcvm.compiler.worker import FULL
 from bcvm.errors import CompileError
 
 KERNEL_SLOTS = 1 << 20
@@ -64,6 +63,10 @@ class Slots:
         self._free: list[int] = []
         self._used = 0
 
+    def place(self, index: int) -> int:
+        """The address of a slot."""
+        return self.address + 8 * index
+
     def take(self) -> int:
         """A slot that nobody uses, holding 0."""
         with self._lock:
@@ -86,28 +89,11 @@ class Slots:
         return int(self._words[index])
 
 
-# What stands for an address in the object code of the run-time support, which is the same in every process: a word with the number of a name and, in its
-# low 16 bits, an offset. Two names are so far apart that no code computes one from the other.
-_MARK = 0x5B_00_C0DE7A31_0000
-_MARKED = re.compile(rb"(..)\x31\x7a\xde\xc0(.)\x5b", re.DOTALL)
-
-
-def _support(addresses: dict[str, int]) -> bytes:
-    """The object code of `runtime_ir`, from disk if it is there, with these addresses."""
-    names = list(addresses)
+def _support(addresses: dict[str, int]) -> loader.LoadedCode:
+    """The code of `runtime_ir`, with these addresses."""
     rows = Module(host())
     by_rows.write(rows)
-    text = "\n".join([runtime_ir.module({name: _MARK | n << 48 for n, name in enumerate(names)}), *(operands.move_ir(size) for size in (1, 2, 4, 8)), rows.text()])
-    source = KernelSource("alloc", text, "")
-    code = disk.read(source)
-    if code is None:
-        code = llvm.compile_ir(text)
-        disk.write(source, code)
-
-    def address(match: re.Match[bytes]) -> bytes:
-        return (addresses[names[match[2][0]]] + int.from_bytes(match[1], "little")).to_bytes(8, "little")
-
-    return _MARKED.sub(address, code)
+    return modules.Module("\n".join([runtime_ir.module(addresses), *(operands.move_ir(size) for size in (1, 2, 4, 8)), rows.text()]), FULL).load()
 
 
 class Runtime:
@@ -131,9 +117,9 @@ class Runtime:
         libc, libm = ctypes.CDLL(None), ctypes.CDLL("libm.so.6")
         addresses = {name: address_of(getattr(libc, name)) for name in _LIBC}
         addresses |= {name: python_api(name) for name in ("Py_IncRef", "Py_DecRef", "PyErr_Clear", "PyEval_SaveThread", "PyEval_RestoreThread")}
-        self._code = loader.load(_support({
+        self._code = _support({
             **addresses, **self.numpy, "table": self.table_address, "kernels": self.slots.address, "interrupt": at, "pool": at + 8,
-            "old_handler": at + 16, "idle": at + 24, "counters": ctypes.addressof(self._counters), "threads": self._threads}))
+            "old_handler": at + 16, "idle": at + 24, "counters": ctypes.addressof(self._counters), "threads": self._threads})
         for i, (name, _) in enumerate(abi.TABLE):
             if name in _OWN:
                 self._table[i] = self._code.address(name)

@@ -183,7 +183,6 @@ def emit(d: Driver, flow: Flow, plan: dict[Block, list[PlanStep]]) -> str:
 def _inputs(d: Driver) -> None:
     e = d.e
     e.do(f"%table = load ptr, ptr {e.word('%ctx', abi.CTX_TABLE)}")
-    e.do(f"%kernels = load ptr, ptr {e.word('%ctx', abi.CTX_KERNELS)}")
     at = 0
     for i in d.graph.inputs:
         v = i.value

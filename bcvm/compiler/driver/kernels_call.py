@@ -7,10 +7,13 @@ from typing import Any
 
 from bcvm.compiler import abi
 from bcvm.compiler.driver import dims, memory, states
+from bcvm.compiler.driver.emitter import Emitter
 from bcvm.compiler.driver.values import Driver, TensorRep, contiguous_strides
+from bcvm.compiler.emit import constant
 from bcvm.compiler.kernels.cost import ns_per_element
 from bcvm.compiler.region import RegionInput, RegionOutput, RegionSpec, Step
 from bcvm.compiler.regions import RegionCall, dims_of, dtype_of
+from bcvm.compiler.runtime import runtime
 from bcvm.ops.definition import OPS, Reduction
 from bcvm.shapes.dim import Dim
 from bcvm.specialise.ssa import Value
@@ -71,11 +74,16 @@ LIBRARY_LONG_NS = 5_000     # of the library's kernels: those that take long com
 LIBRARY_NS_PER_FLOP = 0.01
 
 
+def kernel_in(e: Emitter, slot: int) -> str:
+    """The kernel that the slot holds at this moment."""
+    return e.load(constant(runtime().slots.place(slot)), type="ptr")
+
+
 def run(d: Driver, slot: int, operands: str, sizes: str, work: str, per_work: float, units: str, plan: int, long_ns: int = LONG_NS) -> str:
     """Run a kernel over all its work; its code, an i32. Each of `work` is predicted to take per_work ns: where it takes long, the kernel may be split
     as the plan says (see abi.split_plan) and Python's interpreter lock is released."""
     e = d.e
-    kernel = e.load("%kernels", slot, "ptr")
+    kernel = kernel_in(e, slot)
     long = e.compare("sgt", work, str(int(long_ns / per_work)))
     first, last = "0", "-1"
     if long != "false":

@@ -119,7 +119,7 @@ def _epilogue(d: Driver, step: RegionCall, axis: int | None, start: int, dims: S
     for data, strides in kernels_call.region_operands(d, step):
         own = iter(strides)
         operands.append((data, ["0" if s is None or s.dim == axis else next(own) for s in dims[hidden:]]))
-    kernel = e.load("%kernels", kernels_call.request(d, spec), "ptr")
+    kernel = kernels_call.kernel_in(e, kernels_call.request(d, spec))
     d.need_scratch(start + abi.EPILOGUE_WORDS)
     e.store(kernel, "%scratch", start, "ptr")
     e.store(str(len(operands)), "%scratch", start + 1)

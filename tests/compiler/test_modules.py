@@ -6,8 +6,8 @@ import ctypes
 import pytest
 
 from bcvm.compiler import elf, llvm, loader
-from bcvm.compiler.addresses import named
 from bcvm.compiler.emit import constant
+from bcvm.compiler.modules import named
 from bcvm.compiler.worker import FULL, GLUE, PLAIN
 from bcvm.errors import CompileError
 
