@@ -31,7 +31,7 @@ def _program(name: str, ops: tuple[tuple[str, int], ...]) -> Program:
 
 
 _TRIAL = _program("trial", (("add", 2),))
-_REHEARSAL = _program("rehearsal", (("matmul", 2), ("add", 2), ("tanh", 1), ("softmax", 1)))
+_REHEARSAL = _program("rehearsal", (("matmul", 2), ("add", 2), ("tanh", 1), ("gelu", 1), ("softmax", 1)))
 _begun = False
 _reason = ""
 
