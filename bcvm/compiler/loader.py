@@ -254,7 +254,7 @@ def place(code: bytes, name: str) -> LoadedCode:
 
 def _value(parsed: elf.Elf, index: int, offsets: dict[int, int], base: int, addresses: Mapping[str, int]) -> int:
     symbol = parsed.symbols[index]
-    if symbol.section == 0:
+    if symbol.section == 0 and symbol.name in addresses:
         return addresses[symbol.name]
     if symbol.section not in offsets:
         raise CompileError(f"relocation against {symbol.name or 'an unnamed symbol'}, which is not loaded")

@@ -77,3 +77,17 @@ def test_a_name_without_an_address_is_named_in_the_error() -> None:
     with pytest.raises(CompileError, match=missing):
         loader.load(made, addresses)
     assert loader.code_bytes() == before
+
+
+def test_a_damaged_object_is_an_error_of_the_compiler() -> None:
+    text, addresses = named(module(1, 2, 3))
+    made = llvm.Compilation(text, effort=GLUE).result()
+    damaged = bytearray(made)
+    for section in elf.read(made).sections:
+        if section.kind == elf.SHT_RELA:
+            for at in range(section.offset, section.offset + section.size, elf.RELA_SIZE):
+                damaged[at + 12:at + 16] = bytes(4)  # the symbol without a name
+    before = loader.code_bytes()
+    with pytest.raises(CompileError, match="not loaded"):
+        loader.load(bytes(damaged), addresses)
+    assert loader.code_bytes() == before
