@@ -3,13 +3,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from bcvm.compiler.modules import constant
 from bcvm.compiler.runtime import python_api
 from bcvm.turns import checkpoint
-
-
-def constant(address: int) -> str:
-    """A pointer constant."""
-    return f"inttoptr (i64 {address} to ptr)" if address else "null"
 
 
 class Emitter:

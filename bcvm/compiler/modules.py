@@ -11,8 +11,12 @@ from contextlib import suppress
 from bcvm.compiler import disk, llvm, loader
 from bcvm.errors import CompileError
 
-_ADDRESS = re.compile(r"inttoptr \(i64 (\d+) to ptr\)(\(?)")  # as `emit.constant` writes it; called, if arguments follow
-STEM = "address"
+_ADDRESS = re.compile(r"inttoptr \(i64 (\d+) to ptr\)(\(?)")  # called, if arguments follow
+
+
+def constant(address: int) -> str:
+    """A pointer constant."""
+    return f"inttoptr (i64 {address} to ptr)" if address else "null"
 
 
 def named(text: str) -> tuple[str, dict[str, int]]:
@@ -22,7 +26,7 @@ def named(text: str) -> tuple[str, dict[str, int]]:
 
     def name(found: re.Match[str]) -> str:
         number, call = found.groups()
-        known = names.setdefault(number, f"{STEM}.{len(names)}")
+        known = names.setdefault(number, f"address.{len(names)}")
         if call:
             called.add(known)
         return f"@{known}{call}"
@@ -32,7 +36,7 @@ def named(text: str) -> tuple[str, dict[str, int]]:
     return body + "\n" + declared, {n: int(number) for number, n in names.items()}
 
 
-class Module:
+class PendingModule:
     """What an earlier process left of this text, or what LLVM makes of it while this process goes on. effort: see `worker`."""
 
     def __init__(self, text: str, effort: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from bcvm.compiler import boxing, loader, stub
 from bcvm.compiler.compile import CompiledGraph, compile_graph
-from bcvm.compiler.modules import Module
+from bcvm.compiler.modules import PendingModule
 from bcvm.compiler.runtime import runtime
 from bcvm.compiler.table import Kernel, table
 from bcvm.compiler.target import host
@@ -84,7 +84,7 @@ def build(graph: Graph, count: int, names: Sequence[str], successor: int, resume
     start = time.perf_counter()
     entry_stub = stub.prepare(graph, stub.Call(count - len(names), tuple(names)), compiled.return_trees or [Const(None)],
                               driver="@driver", resume=leave, out_words=compiled.out_words, hold=bool(compiled.kernels) or any(b.loop for b in graph.blocks))
-    module = Module(compiled.module(entry_stub.ir), GLUE)  # straight-line glue: six times quicker to compile, 2% slower to run
+    module = PendingModule(compiled.module(entry_stub.ir), GLUE)  # straight-line glue: six times quicker to compile, 2% slower to run
     compiled.driver_ir = entry_stub.ir = ""  # megabytes in a large model
     held = kernels.acquire([k.key for k in compiled.kernels])
     try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bcvm.compiler import abi
+from bcvm.compiler.modules import constant
 
 # Bytes of the pool's block. What different threads write lies on lines of its own (128 bytes: neighbouring lines are fetched in pairs).
 BLOCK_BYTES = 4096
@@ -37,7 +38,7 @@ def text(at: Callable[[str], str], block: int) -> str:
     """run_long, pool_forget. at: the pointer constant of a name of `runtime_ir.module`; block: address of BLOCK_BYTES zero bytes that are never freed."""
 
     def field(offset: int) -> str:
-        return f"inttoptr (i64 {block + offset} to ptr)"
+        return constant(block + offset)
 
     def fields(*names: tuple[str, int]) -> str:
         return "\n".join(f"  %{name} = load {'ptr' if offset in (KERNEL, OPERANDS, SIZES) else 'i64'}, ptr {field(offset)}" for name, offset in names)

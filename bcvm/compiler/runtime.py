@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from bcvm.compiler import abi, loader, modules, pool_ir, probe, runtime_ir
+from bcvm.compiler import abi, loader, pool_ir, probe, runtime_ir
 from bcvm.compiler.kernels import by_rows, operands
 from bcvm.compiler.kernels.text import Module
+from bcvm.compiler.modules import PendingModule
 from bcvm.compiler.target import available_threads, host
 from bcvm.compiler.worker import FULL
 from bcvm.errors import CompileError
@@ -93,7 +94,7 @@ def _support(addresses: dict[str, int]) -> loader.LoadedCode:
     """The code of `runtime_ir`, with these addresses."""
     rows = Module(host())
     by_rows.write(rows)
-    return modules.Module("\n".join([runtime_ir.module(addresses), *(operands.move_ir(size) for size in (1, 2, 4, 8)), rows.text()]), FULL).load()
+    return PendingModule("\n".join([runtime_ir.module(addresses), *(operands.move_ir(size) for size in (1, 2, 4, 8)), rows.text()]), FULL).load()
 
 
 class Runtime:

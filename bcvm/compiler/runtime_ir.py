@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from bcvm.compiler import abi, arena_ir, pool_ir, restride_ir
+from bcvm.compiler.modules import constant
 
 
 def module(addresses: dict[str, int]) -> str:
@@ -10,7 +11,7 @@ def module(addresses: dict[str, int]) -> str:
     contexts), idle (a word: bytes of single buffers that they keep), threads (the thread pool's block, see pool_ir)."""
 
     def at(name: str) -> str:
-        return f"inttoptr (i64 {addresses[name]} to ptr)"
+        return constant(addresses[name])
 
     return f"""
 declare i64 @llvm.ctlz.i64(i64, i1)

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from bcvm.compiler import abi, boxing, llvm, loader, probe
-from bcvm.compiler.emit import Emitter, constant
+from bcvm.compiler.emit import Emitter
+from bcvm.compiler.modules import constant
 from bcvm.compiler.runtime import runtime
 from bcvm.compiler.worker import GLUE
 from bcvm.errors import Unsupported

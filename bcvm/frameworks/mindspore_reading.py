@@ -19,8 +19,8 @@ import numpy as np
 
 from bcvm.bytecode import dtypes
 from bcvm.compiler import abi, loader, probe
-from bcvm.compiler.emit import Emitter, constant
-from bcvm.compiler.modules import Module
+from bcvm.compiler.emit import Emitter
+from bcvm.compiler.modules import PendingModule, constant
 from bcvm.compiler.runtime import python_api
 from bcvm.compiler.worker import FULL
 from bcvm.specialise.types import Tensor
@@ -172,7 +172,7 @@ class MindSporeReader:
 
     @cached_property
     def _code(self) -> loader.LoadedCode:
-        return Module(self._ir(), FULL).load()
+        return PendingModule(self._ir(), FULL).load()
 
     def _ir(self) -> str:
         """read(object, dtype object, dtype number, itemsize, rank, words): 1, and data, object, sizes and byte strides in the words; or 0, and perhaps

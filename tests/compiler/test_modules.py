@@ -6,8 +6,7 @@ import ctypes
 import pytest
 
 from bcvm.compiler import elf, llvm, loader
-from bcvm.compiler.emit import constant
-from bcvm.compiler.modules import named
+from bcvm.compiler.modules import constant, named
 from bcvm.compiler.worker import FULL, GLUE, PLAIN
 from bcvm.errors import CompileError
 

@@ -9,8 +9,8 @@ from bcvm.compiler import abi
 from bcvm.compiler.driver import dims, memory, states
 from bcvm.compiler.driver.emitter import Emitter
 from bcvm.compiler.driver.values import Driver, TensorRep, contiguous_strides
-from bcvm.compiler.emit import constant
 from bcvm.compiler.kernels.cost import ns_per_element
+from bcvm.compiler.modules import constant
 from bcvm.compiler.region import RegionInput, RegionOutput, RegionSpec, Step
 from bcvm.compiler.regions import RegionCall, dims_of, dtype_of
 from bcvm.compiler.runtime import runtime
