@@ -18,12 +18,12 @@ from bcvm.compiler.worker import OPTIONS
 
 
 def read(source: KernelSource) -> bytes | None:
-    """The object made of this text, or None."""
+    """What was made of this text, or None."""
     return store.read(_depends(source))
 
 
 def write(source: KernelSource, code: bytes) -> None:
-    """Keep the object made of this text for later processes."""
+    """Keep what was made of this text for later processes."""
     store.write(_depends(source), code)
 
 
@@ -38,24 +38,25 @@ def place(key: Any) -> str:
     return (store.path(_depends_on_key(key)) or "") if store.keeps() and generators() else ""
 
 
-def read_module(text: str, effort: int) -> bytes | None:
-    """The object made of this text with that effort, or None."""
-    kept = store.read(_depends_on_text(text, effort))
+def module_key(text: str, effort: int) -> str:
+    """What the object made of this text with that effort is kept by."""
+    return f"{hashlib.sha256(text.encode()).hexdigest()} {effort} {OPTIONS} {_versions(host())}"
+
+
+def read_module(key: str) -> bytes | None:
+    """The object with that key, or None."""
+    kept = store.read(key)
     return _unpacked(kept)[1] if kept is not None else None
 
 
-def place_module(text: str, effort: int) -> str:
-    """The file where that object is to be kept for later processes; '' if it is not."""
-    return store.path(_depends_on_text(text, effort)) or ""
+def place_module(key: str) -> str:
+    """The file where it is to be kept for later processes; '' if it is not."""
+    return store.path(key) or ""
 
 
 def _unpacked(kept: bytes) -> tuple[str, bytes]:
     name, code = marshal.loads(kept)  # see llvm.Compilation
     return name, code
-
-
-def _depends_on_text(text: str, effort: int) -> str:
-    return f"{text} {effort} {OPTIONS} {_versions(host())}"
 
 
 def _depends(source: KernelSource) -> str:

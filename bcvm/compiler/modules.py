@@ -41,12 +41,12 @@ class PendingModule:
 
     def __init__(self, text: str, effort: int) -> None:
         self._text, self._addresses = named(text)
-        self._effort = effort
-        self._kept = disk.read_module(self._text, effort)
+        self._effort, self._key = effort, disk.module_key(self._text, effort)
+        self._kept = disk.read_module(self._key)
         self._made = self._ask() if self._kept is None else None
 
     def _ask(self) -> llvm.Compilation:
-        return llvm.Compilation(self._text, effort=self._effort, keep=(disk.place_module(self._text, self._effort), ""))
+        return llvm.Compilation(self._text, effort=self._effort, keep=(disk.place_module(self._key), ""))
 
     def load(self) -> loader.LoadedCode:
         """Waits for the code. CompileError: as of `llvm.compile_ir`."""

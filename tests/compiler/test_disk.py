@@ -111,12 +111,24 @@ def test_of_too_many_files_those_stay_that_were_used_last(folder: Path, monkeypa
     assert [name for name in names if store.read(name)] == [names[0], *names[5:]]
 
 
-LATER = """
+def requests(folder: Path, program: str, argument: int) -> int:
+    """How often a process of its own asks LLVM while it runs this program."""
+    script = folder / "program.py"
+    script.write_text(f"""
 import sys, numpy as np, bcvm
 from bcvm.compiler.process import process
+asked, begin = [], process.begin
+process.begin = lambda *request: (asked.append(1), begin(*request))[1]
+{program}
+print(len(asked))
+""")
+    done = subprocess.run([sys.executable, script, str(argument)], capture_output=True, text=True, timeout=120)
+    assert not done.returncode, done.stderr
+    return int(done.stdout)
+
+
+LATER = """
 padding = [bytearray(n) for n in range(int(sys.argv[1]))]  # objects lie elsewhere
-texts, begin = [], process.begin
-process.begin = lambda patient, keep, text, *rest: (texts.append(text), begin(patient, keep, text, *rest))[1]
 w = np.full(8, float(sys.argv[1]))
 
 class Layer:
@@ -138,37 +150,25 @@ for n in (1, 3):
 layer.scale = 3.0
 assert np.isclose(f(x, shift=1)[1], (x * w * 3).sum())
 assert f.stats()["native"] == 3, f.stats()
-print(len(texts))
 """
-
-
-def test_a_later_process_asks_llvm_for_nothing(folder: Path, tmp_path: Path) -> None:
-    script = tmp_path / "later.py"
-    script.write_text(LATER)
-
-    def run(argument: int) -> int:
-        done = subprocess.run([sys.executable, script, str(argument)], capture_output=True, text=True, timeout=120)
-        assert not done.returncode, done.stderr
-        return int(done.stdout)
-    assert run(3) > 0
-    assert run(5000) == 0
-
-
-def test_a_function_is_found_whatever_was_compiled_before(folder: Path, tmp_path: Path) -> None:
-    script = tmp_path / "order.py"
-    script.write_text("""
-import sys, numpy as np, bcvm
-from bcvm.compiler.process import process
+EITHER_ORDER = """
 x = np.arange(6.0)
 def first(x): return np.tanh(x) + 1
 def second(x): return np.exp(x) * 2
 for f in (first, second) if sys.argv[1] == "1" else (second, first):
     made = bcvm.jit(f, tier="full")
     assert np.allclose(made(x), f(x)) and made.stats()["native"] == 1
-print(process.started and process._numbers.__reduce__()[1][0])
-""")
-    asked = [int(subprocess.run([sys.executable, script, order], capture_output=True, text=True, timeout=120, check=True).stdout) for order in "12"]
-    assert asked[0] > 0 and asked[1] == 0
+"""
+
+
+def test_a_later_process_asks_llvm_for_nothing(folder: Path, tmp_path: Path) -> None:
+    assert requests(tmp_path, LATER, 3) > 0
+    assert requests(tmp_path, LATER, 5000) == 0
+
+
+def test_a_function_is_found_whatever_was_compiled_before(folder: Path, tmp_path: Path) -> None:
+    assert requests(tmp_path, EITHER_ORDER, 1) > 0
+    assert requests(tmp_path, EITHER_ORDER, 2) == 0
 
 
 def test_a_module_that_cannot_be_loaded_is_made_anew(folder: Path) -> None:
