@@ -152,10 +152,15 @@ class _Match:
     def _softmax(self, weights: Value) -> Value | None:
         """t of softmax(t) over the last axis."""
         rank = len(_dims(weights))
-        divided = self._take(weights, "truediv")
+        divided = self._take(weights, _name(weights.node)) if _name(weights.node) in ("truediv", "mul") else None
         if divided is None:
             return None
         e, total = divided.operands
+        if _name(divided) == "mul":
+            inverse = self._take(total, "reciprocal")
+            if inverse is None:
+                return None
+            total = inverse.operands[0]
         if self._reduced(total, "sum", e, rank) is None:
             return None
         power = self._take(e, "exp", 2)

@@ -154,7 +154,7 @@ def _shifted(x: Any, axis: Any) -> Any:
 
 def _softmax(x: Any, axis: Any = (-1,)) -> Any:
     e = np.exp(_shifted(x, axis))
-    return np.divide(e, _total(e, axis), out=e) if e.ndim else e / e
+    return np.multiply(e, 1 / _total(e, axis), out=e) if e.ndim else e / e
 
 
 def _log_softmax(x: Any, axis: Any = (-1,)) -> Any:
@@ -172,7 +172,8 @@ def _logsumexp(x: Any, axis: Any, keepdims: bool = False) -> Any:
 def _softmax_build(b: Any, x: Any, axis: Any = (-1,)) -> Any:
     w, dtype = widened(b, x)
     e = b.op("exp", b.op("sub", w, b.op("max", w, axis=axis, keepdims=True)))
-    return narrowed(b, b.op("truediv", e, b.op("sum", e, axis=axis, keepdims=True)), dtype)
+    # one division a row: a vector of them takes as long as the exponentials
+    return narrowed(b, b.op("mul", e, b.op("reciprocal", b.op("sum", e, axis=axis, keepdims=True))), dtype)
 
 
 def _log_softmax_build(b: Any, x: Any, axis: Any = (-1,)) -> Any:

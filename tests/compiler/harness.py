@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -98,3 +99,16 @@ def region(rank: int, inputs: Sequence[Any], steps: Sequence[tuple[Any, ...]], o
         value %= len(dtypes)
         outs.append(RegionOutput(value, dtypes[value], reduced))
     return RegionSpec(rank, ins, made, tuple(outs), kind)
+
+
+def fenced(dtype: str, count: int, start: int) -> tuple[np.ndarray, np.ndarray]:
+    """An array of zeros, so many bytes behind the start of memory that may be accessed, or before its end (start < 0); and all of that memory, in bytes: what lies
+    beyond it ends the process."""
+    page, size = mmap.PAGESIZE, count * np.dtype(dtype).itemsize
+    inside = -(-(size + abs(start)) // page) * page
+    memory = np.frombuffer(mmap.mmap(-1, inside + 2 * page), np.uint8)
+    for fence in (0, page + inside):
+        assert _libc.mprotect(ctypes.c_void_p(memory.ctypes.data + fence), ctypes.c_size_t(page), 0) == 0
+    memory = memory[page:page + inside]
+    at = start if start >= 0 else inside - size + start + 1
+    return memory[at:at + size].view(dtype), memory

@@ -26,16 +26,16 @@ from ..region import KernelSource
 from ..target import Target
 from .builder import DONE, KERNEL_PARAMS, Function, Module, Value
 from .few_rows import MOST_LINES, define_dots, define_lines
-from .micro import A_COLUMN, A_ROW, AHEAD, B_ROW, C_ROW, DEPTH, INIT, INIT_ROW, MASK, Form, define_tiles, set_mask
+from .micro import A_COLUMN, A_ROW, AHEAD, AHEAD_ROWS, B_ROW, C_ROW, DEPTH, INIT, INIT_ROW, LATER, LINE, MASK, NEAR, Form, define_tiles, set_mask, whole_rows
 from .packs import define_copy_out, define_packs
 
 ROWS = 240                  # of C, in a unit
 DEPTH_BLOCK = 1024          # of K, in a panel
-AHEAD_ROWS = 4              # how far ahead of the first tile B is asked for
 SHARING_BYTES = 1 << 22     # rows of B whose distance is a multiple of a power of two share sets of the caches: only so many bytes, seen at that power, stay there
 LEAST_DEPTH = 64
 FEW_TO_READ_AHEAD = 8       # up to so many rows of A, lines of such rows asked for early would push each other out
 PACK_ROWS_FROM, PACK_STRIDE = 48, 4096   # so many rows of A make packing pay where B's rows lie a multiple of so many bytes apart
+PACK_ASKEW_FROM = 96        # and so many where they do not begin where a line of the cache does
 FEW_ROWS, DOT_DEPTH = 4, 12 # so many rows of A, or so much of K per row, make dot products with a transposed B pay
 SWAP_COLUMNS = 3            # up to so many columns of C become its rows
 SETTLED = 8192              # elements of C that are worth a call of the epilogue
@@ -90,12 +90,14 @@ def units(batch: int, m: int, n: int, dtype: str, target: Target) -> int:
 
 
 def pack(b: Any, target: Target) -> Any:
-    """A packed copy of the array b [K, N], of any strides: one dimension, and padded with zeros."""
+    """A packed copy of the array b [K, N], of any strides: one dimension, padded with zeros, at the beginning of a line of the cache."""
     form = Form(str(b.dtype), target)
     k, n = b.shape
     whole = n // form.panel * form.panel
     rest = -(-(n - whole) // form.lanes) * form.lanes
-    out = np.zeros(k * (whole + rest), form.held)
+    count = k * (whole + rest)
+    room = np.zeros(count + LINE // form.item, form.held)
+    out = room[-room.ctypes.data % LINE // form.item:][:count]
     out[:k * whole].reshape(whole // form.panel, k, form.panel)[...] = b[:, :whole].reshape(k, whole // form.panel, form.panel).transpose(1, 0, 2)
     out[k * whole:].reshape(k, rest)[:, :n - whole] = b[:, whole:]
     return out
@@ -165,14 +167,28 @@ def _define_by_tiles(module: Module, form: Form) -> None:
             a, panel = k.carried
             begun = f.cmp("sgt", k.index, 0)
             part = f.min(depth_block, f.sub(depth, k.index))
-            f.set_word("%d", DEPTH, part)
             f.set_word("%d", INIT, f.select(begun, 0, zeros))
             f.set_word("%d", INIT_ROW, f.select(begun, to_row, 0))
             lines = _packed(f, form, how, [("ptr", scratch), ("ptr", panel), ("i64", b_row), ("i64", b_column), ("i64", part), ("i64", used), ("i64", width)])
             copied = f.cmp("sgt", how, PACKED)
-            f.set_word("%d", B_ROW, f.select(copied, f.mul(width, item), source_row))
-            f.set_word("%d", AHEAD, ahead)
-            f.call("void", "block", ("ptr", a), ("ptr", lines), ("ptr", to), ("ptr", "%d"), ("i64", "%rows"), ("i64", f(f"zext i1 {full} to i64")))
+            row = f.select(copied, f.mul(width, item), source_row)
+            f.set_word("%d", B_ROW, row)
+            near = f.select(f.cmp("eq", how, DIRECT), ahead, f.mul(row, AHEAD_ROWS))
+            follows = f.either(packed, f.cmp("slt", f.add(k.index, depth_block), depth))    # the next turn's rows are behind this one's
+            later = f.select(follows, f.mul(part, row), f.sub(f.mul(width, form.kept), f.mul(k.index, row)))
+            f.set_word("%d", AHEAD, near)
+            f.set_word("%d", NEAR, near)
+            f.set_word("%d", LATER, f.select(copied, near, later))
+            there = f.select(copied, width, f.select(packed, f.min(width, f.sub(own, inside)), used))
+            whole = whole_rows(f, form, part, f.sub(depth, k.index), row, there, width)
+            f.set_word("%d", DEPTH, whole)
+            arguments: list[tuple[str, Value]] = [("ptr", to), ("ptr", "%d"), ("i64", "%rows"), ("i64", f(f"zext i1 {full} to i64"))]
+            f.call("void", "block", ("ptr", a), ("ptr", lines), *arguments)
+            if form.masked:
+                with f.when(f.cmp("slt", whole, part)):
+                    f.set_word("%d", DEPTH, f.sub(part, whole))
+                    f.set_word("%d", INIT, 0)
+                    f.call("void", "edge", ("ptr", f.gep(a, f.mul(a_column, whole))), ("ptr", f.gep(lines, f.mul(row, whole))), *arguments)
             k.next = [f.gep(a, f.mul(a_column, depth_block)), f.gep(panel, f.mul(source_row, depth_block))]
         with f.when(via_scratch):
             f.call("void", "copy_out", ("ptr", target), ("i64", c_row), ("i64", c_column), ("ptr", block), ("i64", to_row), ("i64", "%rows"), ("i64", used))
@@ -247,7 +263,9 @@ def _define_kernel(module: Module, form: Form, name: str, batch_rank: int) -> No
         dot = f.both(few, b_transposed, f.cmp("eq", a.column, item), f.invert(f.either(packed, f.both(b_unit, f.invert(one_column)))))
     by_lines = f.both(f.cmp("sle", m, MOST_LINES), b_unit, f.cmp("sgt", depth, 0), f.invert(f.either(packed, dot)))
     power = f.arith("and", b.row, f.sub(0, b.row))  # of two, that the distance of B's rows is a multiple of
-    pays = f.both(f.cmp("sge", m, PACK_ROWS_FROM), f.cmp("sge", power, PACK_STRIDE))
+    address = f(f"ptrtoint ptr {b_data} to i64")
+    askew = f.cmp("ne", f.arith("and", f.arith("or", address, b.row), LINE - 1), 0)
+    pays = f.either(f.both(f.cmp("sge", m, PACK_ROWS_FROM), f.cmp("sge", power, PACK_STRIDE)), f.both(askew, f.cmp("sge", m, PACK_ASKEW_FROM)))
     direct: Value = PACK_ROWS if form.half else f.select(pays, PACK_ROWS, DIRECT)
     transposing = PACK_COLUMNS if form.half or item >= 4 else PACK_ANY
     mode = f.select(packed, PACKED, f.select(b_unit, direct, f.select(b_transposed, transposing, PACK_ANY)))

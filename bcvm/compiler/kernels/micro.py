@@ -4,7 +4,8 @@ C[i, j] = sum over k of A[i, k] * B[k, j] for a tile of at most ROWS rows and a 
 a row of B is read as one long vector (unit column stride), which the code generator cuts into registers. All strides are in bytes. After the BLIS
 micro-kernel (Van Zee and van de Geijn 2015).
 
-With AVX-512 all columns are masked, which costs nothing. Otherwise tiles know whole vectors only: the callers round B and C up to them.
+With AVX-512 a panel may end anywhere: C is loaded and stored masked, and so are the last rows of B that would be read beyond its end (`edge`); all others are read as
+whole vectors, since a masked load is an instruction more for the units that multiply. Otherwise tiles know whole vectors only: the callers round B and C up to them.
 """
 from __future__ import annotations
 
@@ -19,11 +20,13 @@ from .builder import Function, Module, Value
 
 ROWS = 6    # of a tile
 NARROW_ROWS = (1, 3, ROWS)  # of tiles of a panel of one vector
-PREFETCHING = 4     # tiles of so many rows read ahead: the first tile of a panel has them, and those of fewer rows wait for memory anyway
+PREFETCHING = 4     # tiles of so many rows ask for memory ahead; those of fewer wait for it anyway
+AHEAD_ROWS = 8      # of B, that are asked for before they are needed
+LINE = 64           # bytes of a line of the caches
 
 # Words of the descriptor of block and tile. INIT: what sums start from, one row of INIT_ROW, or 0 for C itself. AHEAD: how far behind a row of B memory is
-# asked for. MASK: a bit for each column of the panel that is used, in as many words as it takes.
-A_ROW, A_COLUMN, B_ROW, C_ROW, DEPTH, INIT, INIT_ROW, AHEAD, MASK = range(9)
+# asked for: NEAR it, and by the second tile LATER, where the next panel is. MASK: a bit for each column of the panel that is used, in as many words as it takes.
+A_ROW, A_COLUMN, B_ROW, C_ROW, DEPTH, INIT, INIT_ROW, AHEAD, NEAR, LATER, MASK = range(11)
 
 ITEMSIZE = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8, "float32": 4, "float64": 8}
 HALVES = ("float16", "bfloat16")
@@ -211,10 +214,13 @@ def _constant(lanes: int, number: int) -> str:
 def define_tiles(module: Module, form: Form) -> None:
     """Defines block(a, b, c, descriptor, rows, full): all rows of one panel, in tiles. full: 1, or 0 for a panel of one vector.
 
-    The rows of a full panel are split evenly; narrow panels are too rare to have tiles of each number of rows."""
+    The rows of a full panel are split evenly; narrow panels are too rare to have tiles of each number of rows.
+    With masks also edge(the same), which reads B masked, and adds to C."""
     shapes = [*((r, form.vectors) for r in range(1, ROWS + 1)), *((r, 1) for r in NARROW_ROWS)]
     for r, v in shapes:
         _define_tile(module, form, f"tile{r}_{v}", r, v)
+    if form.masked:
+        _define_edge(module, form)
     tile = [("ptr", "a"), ("ptr", "b"), ("ptr", "c"), ("ptr", "d")]
     f = Function(module, "tile", [*tile, ("i64", "rows"), ("i64", "full")])
     key = f.add(f.mul("%rows", 2), "%full")
@@ -241,13 +247,37 @@ def define_tiles(module: Module, form: Form) -> None:
             rows = f.select(f.cmp("sge", f.sub("%rows", i.index), r), r, rows)
         i.step = rows = f.select(full, even, rows)
         f.call("void", "tile", ("ptr", i.carried[0]), ("ptr", "%b"), ("ptr", i.carried[1]), ("ptr", "%d"), ("i64", rows), ("i64", "%full"))
-        f.set_word("%d", AHEAD, 0)
+        f.set_word("%d", AHEAD, f.select(f.cmp("eq", i.index, 0), f.word("%d", LATER), f.word("%d", NEAR)))
         i.next = [f.gep(i.carried[0], f.mul(rows, a_row)), f.gep(i.carried[1], f.mul(rows, c_row))]
     f.ret()
     f.end()
 
 
-def _define_tile(module: Module, form: Form, name: str, rows: int, vectors: int) -> None:
+def _define_edge(module: Module, form: Form) -> None:
+    for v in (form.vectors, 1):
+        _define_tile(module, form, f"edge_{v}", 1, v, edge=True)
+    f = Function(module, "edge", [*(("ptr", n) for n in "abcd"), ("i64", "rows"), ("i64", "full")])
+    full = f.cmp("ne", "%full", 0)
+    with f.loop(0, "%rows", carried=[("ptr", "%a"), ("ptr", "%c")]) as i:
+        a, c = i.carried
+        arguments = [("ptr", a), ("ptr", "%b"), ("ptr", c), ("ptr", "%d")]
+        f.choose(full, lambda: f.call("void", f"edge_{form.vectors}", *arguments), lambda: f.call("void", "edge_1", *arguments))
+        i.next = [f.gep(a, f.word("%d", A_ROW)), f.gep(c, f.word("%d", C_ROW))]
+    f.ret()
+    f.end()
+
+
+def whole_rows(f: Function, form: Form, depth: Value, left: Value, row: Value, used: Value, width: Value) -> Value:
+    """How many of the next `depth` rows of B can be read `width` columns wide, where `left` rows follow in all, `row` bytes apart, of which `used` columns are there."""
+    if not form.masked:
+        return depth
+    item = form.item
+    beyond = f.mul(f.sub(width, used), item)    # bytes that are read behind a row; those of the last row are not there
+    rows = f.sub(left, f.ceil_div(beyond, f.max(row, 1)))
+    return f.select(f.cmp("eq", beyond, 0), depth, f.select(f.cmp("sgt", row, 0), f.max(f.min(depth, rows), 0), 0))
+
+
+def _define_tile(module: Module, form: Form, name: str, rows: int, vectors: int, edge: bool = False) -> None:
     f = Function(module, name, [("ptr", "a"), ("ptr", "b"), ("ptr", "c"), ("ptr", "d")])
     a_row, a_column, b_row, c_row, depth = (f.word("%d", w) for w in (A_ROW, A_COLUMN, B_ROW, C_ROW, DEPTH))
     offsets = [f.mul(a_row, i) for i in range(rows)]
@@ -260,14 +290,14 @@ def _define_tile(module: Module, form: Form, name: str, rows: int, vectors: int)
     ahead = f.gep("%b", f.word("%d", AHEAD)) if rows >= PREFETCHING and vectors > 1 else ""
     with f.loop(0, depth, carried=[("ptr", "%a"), ("ptr", "%b"), *((t, s) for s in sums), *([("ptr", ahead)] if ahead else [])]) as k:
         a, b, *sums = k.carried[:2 + rows]
-        columns = form.load(f, b, mask, vectors)
+        columns = form.load(f, b, mask if edge else "", vectors)
         for i in range(rows):
             one = f.splat(form.element, form.lanes * vectors, f.load(form.element, f.gep(a, offsets[i]), form.item))
             sums[i] = form.multiply_add(f, one, columns, sums[i], vectors)
         k.next = [f.gep(a, a_column), f.gep(b, b_row), *sums]
         if ahead:
             ahead = k.carried[-1]
-            for at in range(0, vectors * form.lanes * form.item, 64):
+            for at in range(0, vectors * form.lanes * form.item, LINE):
                 f.intrinsic("llvm.prefetch.p0", "void", ("ptr", f.gep(ahead, at)), ("i32", 0), ("i32", 3), ("i32", 1))
             k.next.append(f.gep(ahead, b_row))
     for i in range(rows):

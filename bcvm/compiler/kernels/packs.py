@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .builder import Function, Module, Value
-from .micro import Form, Run, stream
+from .micro import AHEAD_ROWS, LINE, Form, Run, stream
 
 
 def define_packs(module: Module, form: Form) -> None:
@@ -28,9 +28,12 @@ def _define(module: Module, name: str, form: Form, write: Callable[[Function, Fo
 
 
 def _rows(f: Function, form: Form, size: Value) -> None:
+    ahead = f.mul("%row", AHEAD_ROWS)
     with f.loop(0, "%depth", carried=[("ptr", "%to"), ("ptr", "%from")]) as k:
         to, source = k.carried
-        stream(f, form, "%columns", lambda at, run: run.store(run.read(f.gep(source, f.mul(at, form.kept))), f.gep(to, f.mul(at, form.item))))
+        for at in range(0, form.panel * form.kept, LINE):
+            f.intrinsic("llvm.prefetch.p0", "void", ("ptr", f.gep(f.gep(source, ahead), at)), ("i32", 0), ("i32", 3), ("i32", 1))
+        stream(f, form, "%columns", lambda at, run: run.store(run.read(f.gep(source, f.mul(at, form.kept))), f.gep(to, f.mul(at, form.item))), form.vectors)
         k.next = [f.gep(to, size), f.gep(source, "%row")]
 
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from bcvm.bytecode import dtypes
 from bcvm.compiler import abi
@@ -20,6 +21,8 @@ STACK_ROW = 1024     # elements of a scratch row that lives on the stack
 CHUNK = 8192         # elements that one accumulator sums before it is added to the row's total
 LIGHT, MEDIUM = 14, 40  # instructions of a sweep's body that are unrolled 4 and 2 times where it has reductions, whose sums wait for each other,
 # else 2 times and not at all: the processor overlaps the rounds by itself (bench/RESULTS.md)
+AHEAD = 2048  # bytes behind those at work on for which memory is asked: a body of many instructions leaves the processor none to look so far ahead
+ALIGN_FROM = 1024  # bytes of a row from which its stores are aligned: one that crosses a line of the cache takes two, and costs a third of the copy bandwidth
 
 
 class RowKernel:
@@ -226,6 +229,9 @@ class RowKernel:
         if not accumulators and len(self.plan.passes) > 1:  # what a row kernel writes last comes from the first-level cache
             unroll = 0
         scratch = {n: f.at(self.scratch[self.plan.kept[n]], i0, element_type(self.plan.dtype[n])) for n in [*p.loaded, *p.kept]}
+        if masks and not accumulators:
+            self._aligned_loops(p, wide, here, scratch, m, unroll)
+            return []
         identity = [v for a in accumulators for v in a.identity(e)]
         state, begin = identity, "0"
         if unroll:
@@ -248,6 +254,29 @@ class RowKernel:
             rest.next = [v.ref for v in self._body(p, accumulators, wide, here, scratch, rest.index, mask, old)]
         return [Value(v.dtype, r) for v, r in zip(state, rest.results, strict=True)]
 
+    def _aligned_loops(self, p: Pass, wide: dict[int, Value], here: dict[int, str], scratch: dict[int, str], m: str, unroll: int) -> None:
+        """Without reductions it does not matter where vectors begin: they do so that stores are aligned, the first one before the row, masked. Round by round: whole
+        vectors from an aligned place on, unrolled, as many as there are; then a masked one."""
+        f, lanes = self.f, self.plan.lanes
+        o = max((self.operands[self.first + i] for i in p.outputs), key=lambda o: o.size)
+        address = f.op(f"ptrtoint ptr {here[o.index]} to i64")
+        behind = f.op(f"lshr i64 {f.op(f'and i64 {address}, {lanes * o.size - 1}')}, {o.size.bit_length() - 1}")
+        begin = f.op(f"select i1 {f.op(f'icmp sge i64 {m}, {ALIGN_FROM // o.size}')}, i64 {f.op(f'sub i64 0, {behind}')}, i64 0")
+        with f.loop(begin, m, str(lanes)) as turn:
+            at = turn.index
+            if unroll:
+                left = f.op(f"and i64 {f.op(f'sub i64 {m}, {at}')}, {-unroll * lanes}")
+                before = f.op(f"icmp slt i64 {at}, 0")
+                whole = f.op(f"add i64 {at}, {f.op(f'select i1 {before}, i64 0, i64 {left}')}")
+                with f.loop(at, whole, str(unroll * lanes)) as main:
+                    for u in range(unroll):
+                        self._body(p, [], wide, here, scratch, main.index if u == 0 else f.op(f"add i64 {main.index}, {u * lanes}"), None, [])
+                turn.step = f.op(f"add i64 {f.op(f'sub i64 {whole}, {at}')}, {lanes}")
+                at = whole
+            with f.when(f.op(f"icmp slt i64 {at}, {m}")) if unroll else nullcontext():
+                mask = lanes_between(self.e, f.op(f"sub i64 0, {at}"), f.op(f"sub i64 {m}, {at}"))
+                self._body(p, [], wide, here, scratch, at, mask, [])
+
     def _merge(self, accumulators: list[Accumulator], a: list[Value], b: list[Value]) -> list[Value]:
         out: list[Value] = []
         for accumulator in accumulators:
@@ -266,9 +295,13 @@ class RowKernel:
         memory_mask = mask if self.target.avx512 else None
         values = dict(wide)
         for n in p.inputs:
-            values[n] = e.load(plan.dtype[n], f.at(here[n], i, element_type(plan.dtype[n])), memory_mask)
+            place = f.at(here[n], i, element_type(plan.dtype[n]))
+            values[n] = e.load(plan.dtype[n], place, memory_mask)
+            if accumulators or p.cost > LIGHT:
+                f.module.declare("void", "llvm.prefetch.p0", "ptr, i32, i32, i32")
+                f.do(f"call void @llvm.prefetch.p0(ptr {f.at(place, str(AHEAD))}, i32 0, i32 3, i32 1)")
         for n in p.loaded:
-            values[n] = e.load(plan.dtype[n], f.at(scratch[n], i, element_type(plan.dtype[n])))
+            values[n] = e.load(plan.dtype[n], f.at(scratch[n], i, element_type(plan.dtype[n])), memory_mask)
         for n in p.order:
             step = plan.step(n)
             values[n] = emit_step(e, step, [values[a] for a in step.args])
@@ -286,12 +319,22 @@ class RowKernel:
 
 
 def lanes_below(e: Vector, count: str) -> str:
-    """An i1 vector: the first `count` lanes."""
+    """An i1 vector: the first `count` lanes; count >= 0."""
+    return _lanes(e, "ult", "smin", count, e.lanes)
+
+
+def lanes_between(e: Vector, start: str, stop: str) -> str:
+    """An i1 vector: lanes from `start`, less than a vector, to before `stop`, at least 0."""
+    return e.f.op(f"and <{e.lanes} x i1> {_lanes(e, 'uge', 'smax', start, 0)}, {lanes_below(e, stop)}")
+
+
+def _lanes(e: Vector, how: str, bounded: str, bound: str, by: int) -> str:
+    """Lanes whose number compares so to a bound."""
     f, lanes = e.f, e.lanes
     t = "i32" if lanes <= 16 else "i16" if lanes <= 32 else "i8"
-    f.module.declare("i64", "llvm.smin.i64", "i64, i64")
-    few = f.op(f"trunc i64 {f.op(f'call i64 @llvm.smin.i64(i64 {count}, i64 {lanes})')} to {t}")
+    f.module.declare("i64", f"llvm.{bounded}.i64", "i64, i64")
+    few = f.op(f"trunc i64 {f.op(f'call i64 @llvm.{bounded}.i64(i64 {bound}, i64 {by})')} to {t}")
     one = f.op(f"insertelement <{lanes} x {t}> zeroinitializer, {t} {few}, i64 0")
-    bound = f.op(f"shufflevector <{lanes} x {t}> {one}, <{lanes} x {t}> zeroinitializer, <{lanes} x i32> zeroinitializer")
+    all_lanes = f.op(f"shufflevector <{lanes} x {t}> {one}, <{lanes} x {t}> zeroinitializer, <{lanes} x i32> zeroinitializer")
     iota = "<" + ", ".join(f"{t} {i}" for i in range(lanes)) + ">"
-    return f.op(f"icmp ult <{lanes} x {t}> {iota}, {bound}")
+    return f.op(f"icmp {how} <{lanes} x {t}> {iota}, {all_lanes}")

@@ -157,12 +157,27 @@ def test_parts_are_disjoint_and_make_the_same_bits_as_the_whole(target: Target) 
 @targets
 def test_reads_and_writes_nothing_behind_its_operands(target: Target) -> None:
     rng = np.random.default_rng(9)
-    for m, n, k in ((1, 1, 1), (1, 37, 5), (6, 64, 9), (7, 65, 33), (70, 300, 17), (4, 3, 21), (2, 50, 19)):
+    for m, n, k in ((1, 1, 1), (1, 37, 5), (6, 64, 9), (7, 65, 33), (70, 300, 17), (4, 3, 21), (2, 50, 19),
+                    (6, 63, 9), (13, 50, 2), (5, 40, 1), (100, 127, 3), (9, 100, 1030)):
         for turned in (False, True):
             a, c = h.guarded(h.values(rng, (m, k), "float32")), h.guarded(np.zeros((m, n), np.float32))
             b = h.guarded(h.values(rng, (n, k), "float32")).T if turned else h.guarded(h.values(rng, (k, n), "float32"))
             product(target, a, b, c)
             np.testing.assert_allclose(c, a.astype(np.float64) @ b, rtol=1e-4, atol=1e-4)
+
+
+@targets
+@pytest.mark.parametrize("apart", [0, 1, 3, 49, 64, 70, -70])
+def test_rows_of_b_may_lie_anyhow_before_what_must_not_be_read(target: Target, apart: int) -> None:
+    rng = np.random.default_rng(apart + 99)
+    for m, n, k in ((6, 49, 9), (7, 50, 40), (13, 33, 2), (100, 47, 30), (5, 60, 70), (8, 113, 12)):
+        length = abs(apart) * (k - 1) + n
+        memory = h.guarded(h.values(rng, (length,), "float32"))
+        first = memory[length - n:] if apart < 0 else memory
+        b = np.lib.stride_tricks.as_strided(first, (k, n), (4 * apart, 4))
+        a, c = h.values(rng, (m, k), "float32"), h.guarded(np.zeros((m, n), np.float32))
+        product(target, a, b, c)
+        np.testing.assert_allclose(c, a.astype(np.float64) @ b, rtol=1e-4, atol=1e-4)
 
 
 def test_without_memory_it_says_so() -> None:

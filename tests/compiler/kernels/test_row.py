@@ -117,6 +117,27 @@ def test_a_range_of_rows_is_done_and_nothing_else(rank):
             np.testing.assert_array_equal(out.reshape(rows, 5), want)
 
 
+@pytest.mark.parametrize("limit", TARGETS)
+@pytest.mark.parametrize(("dtype", "out"), [(F, F), (F, "bool"), ("float64", F), ("int8", "int8"), (F, "float64")])
+@pytest.mark.parametrize("steps", ["one", "normed"])
+def test_rows_may_begin_and_end_anywhere(steps, dtype, out, limit):
+    """Stores of long rows are aligned: what lies before and behind a row is neither read nor written, and values do not depend on where it begins."""
+    size, row = np.dtype(out).itemsize, 2 * 1024 // np.dtype(out).itemsize
+    body = [("neg", (0,), dtype)] if steps == "one" else [("max", (0,), dtype), ("sub", (0, 1), dtype), ("square", (2,), dtype)]
+    spec = region(1, [dtype], [*body, ("cast", (len(body),), out, ("dtype", out))], [-1])
+    values = np.random.default_rng(2).integers(-5, 5, row + 40).astype(dtype)
+    for n in (row // 2 - 1, row // 2, row // 2 + 1, row, row + 37):
+        for start in (*range(0, 64, size), -1, -1 - size, -1 - 37 * size):
+            x, _ = harness.fenced(dtype, n, start // size * np.dtype(dtype).itemsize if start >= 0 else -1)
+            y, around = harness.fenced(out, n, start)
+            x[...] = values[:n]
+            harness.call(spec, [x, y], [n], TARGETS[limit])
+            want = -x if steps == "one" else (x - x.max()) ** 2
+            np.testing.assert_array_equal(y, want.astype(out))
+            y[...] = 0
+            assert not around.any(), "wrote outside the output"
+
+
 PLAIN_REGIONS = {
     "numbers": [("mul", (0, 1), F), ("const", (), F, ("value", 2.5)), ("maximum", (2, 3), F), ("const", (), F, ("value", -7.25)), ("sub", (4, 5), F)],
     "gelu": [("gelu", (0,), F), ("add", (2, 1), F)],
