@@ -65,6 +65,22 @@ class KernelTable:
             self._promised[found] = None
             return found
 
+    def present(self, key: Any, on_disk: bool = True) -> Kernel | None:
+        """The kernel for this key if its code is here, or was left on disk, with a user more. On any thread: None as well while the compile thread is at the table."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            found = self._kernels.get(key)
+            if found is None and on_disk and (kept := self._kept(key)) is not None:
+                found = self._kernels[key] = Kernel(key, runtime().slots.take())
+                self._fill(found, *kept)
+            if found is None or found.code is None:
+                return None
+            found.uses += 1
+            return found
+        finally:
+            self._lock.release()
+
     def replace(self, kernel: Kernel, make: Callable[[], KernelSource]) -> None:
         """Put LLVM's code into the slot of a spliced kernel."""
         with self._lock:

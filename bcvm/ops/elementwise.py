@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from bcvm.bytecode import dtypes
+from bcvm.ops import large
 from bcvm.ops import samples as s
 from bcvm.ops.definition import Composite, Op, ScalarExpr, register
 from bcvm.ops.shaperules import elementwise_cost
@@ -23,9 +24,10 @@ def elementwise(name: str, operands: tuple[str, ...], expr: Callable[..., Any], 
                 domain: tuple[str, ...] = NUMBERS, bound: dict[str, float] = EXACT, reference: Callable[..., Any] | None = None,
                 samples: Any = None, gradient: Any = None, saves: tuple[str, ...] = (), attrs: tuple[str, ...] = (), flops: int = 1) -> Op:
     """Register a ScalarExpr op. `function` is the eager form; where it is a ufunc, it also gives NumPy's dtype rule."""
+    eager = function if isinstance(function, np.ufunc) or len(operands) > 1 or attrs else large.pointwise(name, function)
     default_samples = s.unary() if len(operands) == 1 else s.binary()
     return register(Op(
-        name, operands, ScalarExpr(expr), dtype=dtype, reference=_quiet(reference or function), eager=function, attrs=attrs, domain=domain, bound=bound,
+        name, operands, ScalarExpr(expr), dtype=dtype, reference=_quiet(reference or function), eager=eager, attrs=attrs, domain=domain, bound=bound,
         samples=samples or default_samples, gradient=gradient, saves=saves,
         cost=lambda *dims, **_: elementwise_cost(*dims, flops=flops), doc=doc))
 

@@ -2,15 +2,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from bcvm.errors import ShapeError
+from bcvm.ops import large, shaperules
 from bcvm.ops import samples as s
-from bcvm.ops import shaperules
 from bcvm.ops.definition import Composite, Library, Op, register
 from bcvm.ops.elementwise import EXACT, FLOATS, NUMBERS
 from bcvm.shapes.dim import product
@@ -29,6 +29,10 @@ def _matmul_exact(a: Any, b: Any) -> Any:
     (x, y), dtype = wide(a, b)
     with np.errstate(all="ignore"):
         return np.asarray(np.matmul(x, y)).astype(dtype)[()]
+
+
+def _matmul(a: Any, b: Any) -> Any:
+    return large.product(np.asarray(a), np.asarray(b))
 
 
 def _swap_last(b: Any, x: Any) -> Any:
@@ -50,7 +54,7 @@ def _matmul_gradient(b: Any, g: Any, x: Any, y: Any, attrs: Any) -> Any:
     return b.reshape(dx, b.dims(x[0])), b.reshape(dy, b.dims(x[1]))
 
 
-register(Op("matmul", ("a", "b"), Library("matmul"), "promote", shaperules.matmul, _matmul_exact, np.matmul, domain=NUMBERS, bound=PRODUCT_BOUND,
+register(Op("matmul", ("a", "b"), Library("matmul"), "promote", shaperules.matmul, _matmul_exact, _matmul, domain=NUMBERS, bound=PRODUCT_BOUND,
             samples=s.fixed(*[((a, b), {}) for a, b in (((3, 4), (4, 5)), ((4,), (4,)), ((4,), (4, 5)), ((3, 4), (4,)), ((2, 3, 4), (4, 5)),
                                                         ((2, 1, 3, 4), (5, 4, 2)),
                                                         ((0, 4), (4, 5)), ((3, 0), (0, 5)), ((1, 64), (64, 48)), ((33, 65), (65, 17)), ((4,), (2, 4, 3)),
@@ -66,7 +70,7 @@ def _linear_build(b: Any, x: Any, weight: Any, *bias: Any) -> Any:
 def _linear(x: Any, weight: Any, *bias: Any) -> Any:
     if weight.ndim != 2:
         raise ShapeError(f"linear: the weight is [O, I], not of rank {weight.ndim}")
-    y = np.matmul(x, np.transpose(weight))
+    y = large.product(x, np.transpose(weight))
     return y + bias[0] if bias else y
 
 
@@ -123,14 +127,15 @@ def _check_conv(x: Any, weight: Any, groups: int) -> None:
         raise ShapeError(f"conv2d: x {x.shape}, weight {weight.shape} and groups={groups} do not fit: the weight is [O, C/groups, KH, KW]")
 
 
-def conv2d_fast(x: Any, weight: Any, *bias: Any, stride: Any = (1, 1), padding: Any = (0, 0, 0, 0), dilation: Any = (1, 1), groups: int = 1) -> Any:
+def conv2d_fast(x: Any, weight: Any, *bias: Any, stride: Any = (1, 1), padding: Any = (0, 0, 0, 0), dilation: Any = (1, 1), groups: int = 1,
+                multiply: Callable[[Any, Any], Any] = large.product) -> Any:
     """Matrix products of the unfolded input, some rows at a time; depthwise by shifted sums."""
     x, weight = np.asarray(x), np.asarray(weight)
     _check_conv(x, weight, groups)
     dtype = np.result_type(x, weight, *bias)
     if dtype == np.float16:
         single = [a.astype(np.float32) for a in (x, weight, *bias)]
-        return conv2d_fast(*single, stride=stride, padding=padding, dilation=dilation, groups=groups).astype(dtype)
+        return conv2d_fast(*single, stride=stride, padding=padding, dilation=dilation, groups=groups, multiply=multiply).astype(dtype)
     n, c = x.shape[:2]
     o, per_group, kh, kw = weight.shape
     pads = _pads(padding, (kh, kw), dilation)
@@ -156,7 +161,7 @@ def conv2d_fast(x: Any, weight: Any, *bias: Any, stride: Any = (1, 1), padding: 
             some, rows = slice(image, image + images), min(step, height - row)
             columns = _unfolded(x[some], pads, row * stride[0], (rows - 1) * stride[0] + span[0], (kh, kw), stride, dilation)
             # Into strided memory NumPy multiplies without BLAS.
-            out[some, ..., row * width:(row + rows) * width] = np.matmul(flat, columns.reshape(len(columns), groups, depth, rows * width))
+            out[some, ..., row * width:(row + rows) * width] = multiply(flat, columns.reshape(len(columns), groups, depth, rows * width))
         out = out.reshape(n, o, height, width)
     if bias:
         out += np.asarray(bias[0])[:, None, None]
@@ -165,7 +170,7 @@ def conv2d_fast(x: Any, weight: Any, *bias: Any, stride: Any = (1, 1), padding: 
 
 def conv2d_exact(*arrays: Any, **attrs: Any) -> Any:
     exact, dtype = wide(*arrays)
-    return conv2d_fast(*exact, **attrs).astype(dtype)
+    return conv2d_fast(*exact, **attrs, multiply=np.matmul).astype(dtype)
 
 
 def _conv2d_gradient(b: Any, g: Any, x: Any, y: Any, attrs: Any) -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 from bcvm import turns
 from bcvm.bytecode.program import BoundProgram, Program
 from bcvm.config import Options, check, resolve, scope
+from bcvm.ops import large
 from bcvm.specialise.calls import CALLS_ITSELF
 from bcvm.specialise.ssa import State
 from bcvm.vm import entry, interpreter, libraries, listener, warm
@@ -140,9 +141,11 @@ class Function:
     def interpret(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.interpreted += 1
         start = time.perf_counter()
+        outer, large.calling.threads = large.calling.threads, self.settings().threads
         try:
             return interpreter.run(self.bound, self.receiver + args, kwargs, self.continuations.hooks())
         finally:
+            large.calling.threads = outer
             seconds = time.perf_counter() - start
             self.seconds["interpreted"] += seconds
             if listener.listening("interpret"):

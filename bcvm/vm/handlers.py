@@ -13,6 +13,7 @@ from bcvm.bytecode.instructions import TABLE
 from bcvm.bytecode.parser import BytecodeParser
 from bcvm.bytecode.program import Program
 from bcvm.errors import BytecodeError
+from bcvm.ops import large
 from bcvm.vm.frame import UNSET, Frame, unset_local
 
 Handler = Callable[[list[Any], list[Any], Frame], int]
@@ -27,6 +28,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
         "add sub mul truediv floordiv mod pow matmul lshift rshift and_ or_ xor neg pos invert eq ne lt le gt ge is_ is_not "
         "iadd isub imul itruediv ifloordiv imod ipow imatmul ilshift irshift iand ior ixor getitem").split()
 }
+OPERATORS["matmul"] = large.product
 OPERATORS |= {"is": OPERATORS.pop("is_"), "not": operator.not_, "in": lambda a, b: a in b, "not_in": lambda a, b: a not in b}
 
 

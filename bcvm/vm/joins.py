@@ -7,19 +7,20 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from bcvm.bytecode.program import Program
+from bcvm.ops.large import product
 from bcvm.vm.frame import UNSET, unset_local
 from bcvm.vm.handlers import Handler, builtin, push
 
 _END: Any = object()
 
 _BINARY = {
-    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@", "lshift": "<<", "rshift": ">>",
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "lshift": "<<", "rshift": ">>",
     "and_": "&", "or_": "|", "xor": "^", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
     "is": "is", "is_not": "is not", "in": "in", "not_in": "not in",
 }
 _OPERATIONS = {
     **{name: f"x = x {sign} y" for name, sign in _BINARY.items()},
-    **{"i" + name.rstrip("_"): f"x {_BINARY[name]}= y" for name in list(_BINARY)[:13]},
+    **{"i" + name.rstrip("_"): f"x {_BINARY[name]}= y" for name in list(_BINARY)[:12]}, "imatmul": "x @= y", "matmul": "x = product(x, y)",
     "getitem": "x = x[y]", "getattr": "x = getattr(x, y)", "call": "x = x(y)",
 }
 _FETCH = {
@@ -56,7 +57,7 @@ def _template(left: str, right: str, operation: str, sink: str) -> Callable[...,
     lines += [t.format(v="y", o="b") for t in _FETCH[right]] if right != "stack" else []
     lines += [_OPERATIONS[operation], *_SINKS["replace" if top else sink]]
     body = "\n".join("        " + line for line in lines)
-    space: dict[str, Any] = {"UNSET": UNSET, "unset_local": unset_local, "builtin": builtin}
+    space: dict[str, Any] = {"UNSET": UNSET, "unset_local": unset_local, "builtin": builtin, "product": product}
     exec(f"def make(a, a_name, b, b_name, into, after):\n    def joined(values, stack, frame):\n{body}\n    return joined", space)  # noqa: S102
     return space["make"]  # type: ignore[no-any-return]
 

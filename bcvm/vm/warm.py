@@ -19,6 +19,7 @@ from bcvm.errors import BcvmError, CompileError
 from bcvm.ops.lookup import binding_for
 from bcvm.specialise import specialise_call
 from bcvm.vm import entry
+from bcvm.vm.compile_thread import thread
 
 
 def _program(name: str, ops: tuple[tuple[str, int], ...]) -> Program:
@@ -47,12 +48,14 @@ def begin() -> None:
         try:
             process.prepare()
             _load()
+            from bcvm.compiler import single
             from bcvm.compiler.splice import library as stencils
             with suppress(BcvmError):  # it is the trial that decides
                 _rehearse()
             process.wait()
             stencils.load()
             _try()
+            single.offer(thread.when_idle)
             if gc.isenabled():
                 gc.collect()
         except (BcvmError, ImportError, OSError) as e:

@@ -201,10 +201,10 @@ def begin(later: Callable[[Callable[[], None]], object]) -> None:
 
 
 def prepare(later: Callable[[Callable[[], None]], object]) -> None:
-    """As `begin`, but once in a process, and only where the library is then kept for others."""
+    """Have that done later, once in a process, and only where the library is then kept for others: what is compiled now does not wait for a piece of it."""
     if not _state.prepared and store.keeps():
         _state.prepared = True
-        begin(later)
+        later(lambda: begin(later))
 
 
 def when_there(then: Callable[[], None]) -> None:
