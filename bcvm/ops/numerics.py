@@ -38,6 +38,11 @@ def blockwise(kernel: Callable[[Any, Any], None], scalar: Callable[[float], floa
             return np.array([scalar(v) for v in x.ravel().tolist()], np.float32).reshape(x.shape)[()]
         if x.dtype.itemsize == 2:
             return run(x.astype(np.float32)).astype(x.dtype)[()]
+        if x.size <= BLOCK and x.ndim and x.flags.c_contiguous:
+            out = np.empty_like(x)
+            with np.errstate(all="ignore"):
+                kernel(x, out)
+            return out
         flat = np.ascontiguousarray(x).reshape(-1)
         out = np.empty_like(flat)
         with np.errstate(all="ignore"):
