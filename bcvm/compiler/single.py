@@ -19,6 +19,7 @@ from bcvm.compiler.driver.kernels_call import LIBRARY_NS_PER_FLOP, LibraryKey
 from bcvm.compiler.kernels import library
 from bcvm.compiler.kernels.cost import ns_per_element
 from bcvm.compiler.kernels.region import generate
+from bcvm.compiler.loader import LoadedCode
 from bcvm.compiler.region import RegionInput, RegionOutput, RegionSpec, Step
 from bcvm.compiler.runtime import runtime
 from bcvm.compiler.splice.table import spliced
@@ -41,8 +42,8 @@ def offer(when_idle: Callable[[Callable[[], None]], None]) -> None:
         large.FORMS[name] = partial(_pointwise, name)
 
 
-def _matmul(a: Array, b: Array) -> Array | None:
-    """a @ b; None for what is left to NumPy, errors among it."""
+def _matmul(a: Array, b: Array) -> Any:
+    """a @ b, of two vectors a number; None for what is left to NumPy, errors among it."""
     dtype = DTYPES.get(a.dtype)
     if dtype is None or b.dtype != a.dtype or max(a.ndim, b.ndim) > MAX_RANK or a.shape[-1] != b.shape[-2 if b.ndim > 1 else 0] or not (a.size and b.size):
         return None
@@ -57,7 +58,6 @@ def _matmul(a: Array, b: Array) -> Array | None:
         return None
     out = np.empty(shape, a.dtype)
     arrays = (a, b, out)
-
     sizes = [arrays[s.operand].shape[s.dim] if isinstance(s, library.Size) else int(s) for s in call.sizes]  # type: ignore[arg-type]
     words: list[int] = []
     for x, entries in zip(arrays, call.strides, strict=True):
@@ -65,7 +65,7 @@ def _matmul(a: Array, b: Array) -> Array | None:
         words += [0 if s is None or s.broadcast and x.shape[s.dim] == 1 else x.strides[s.dim] for s in entries]
     units = math.prod([-(-n // block) for n, (_, block) in zip(sizes, call.units, strict=False)])
     ns = LIBRARY_NS_PER_FLOP * 2 * out.size * a.shape[-1]
-    return out if _run(kernel, words, sizes, units, ns, abi.split_plan(large.calling.threads)) else None
+    return out[()] if _run(kernel, words, sizes, units, ns, abi.split_plan(large.calling.threads)) else None
 
 
 @lru_cache(maxsize=256)
@@ -98,27 +98,28 @@ def _region(name: str, dtype: str) -> tuple[RegionSpec, float]:
 _when_idle: Callable[[Callable[[], None]], None] | None = None
 _kernels: dict[Any, Kernel] = {}  # in use here, for good
 _missing: dict[Any, None] = {}  # were not on disk: they come from this process, if at all
-_spliced: dict[Any, Any] = {}
+_spliced: dict[Any, LoadedCode] = {}
 
 
 def _kernel(key: Any, spec: RegionSpec | None = None) -> int | None:
     """The address of a kernel that can be had at once. spec: of one that may be spliced."""
     kernel = _kernels.get(key)
     if kernel is None:
-        kernel = table.present(key, key not in _missing)
-        if kernel is None and key not in _missing:
-            _missing[key] = None
-            if spec is not None and _when_idle is not None:
-                _when_idle(partial(_make, key, spec))
+        with suppress(BlockingIOError):
+            kernel = table.present(key, key not in _missing)
+            if kernel is None and key not in _missing:
+                _missing[key] = None
+                if spec is not None and _when_idle is not None:
+                    _when_idle(partial(_make, key, spec))
     if kernel is not None:
         _kernels[key] = kernel
         return runtime().slots.get(kernel.slot)
-    if spec is None:
-        return None
-    code = _spliced.get(key) or spliced(spec)
-    if code is None:
-        return None
-    return int(_spliced.setdefault(key, code).address(ENTRY))
+    code = _spliced.get(key)
+    if code is None and spec is not None and (made := spliced(spec)) is not None:
+        code = _spliced.setdefault(key, made)
+        if code is not made:
+            made.release()
+    return code.address(ENTRY) if code is not None else None
 
 
 def _make(key: Any, spec: RegionSpec) -> None:

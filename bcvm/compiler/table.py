@@ -66,9 +66,9 @@ class KernelTable:
             return found
 
     def present(self, key: Any, on_disk: bool = True) -> Kernel | None:
-        """The kernel for this key if its code is here, or was left on disk, with a user more. On any thread: None as well while the compile thread is at the table."""
+        """The kernel for this key if its code is here, or was left on disk, with a user more. On any thread; BlockingIOError while another is at the table."""
         if not self._lock.acquire(blocking=False):
-            return None
+            raise BlockingIOError
         try:
             found = self._kernels.get(key)
             if found is None and on_disk and (kept := self._kept(key)) is not None:

@@ -29,13 +29,13 @@ class _Calling(threading.local):
 calling = _Calling()
 
 
-def product(a: Any, b: Any) -> Any:
-    """a @ b."""
-    if type(a) is type(b) is np.ndarray and a.ndim and b.ndim and a.size * b.shape[-1] >= MULTIPLICATIONS and "matmul" in FORMS:
+def product(a: Any, b: Any, plain: Callable[[Any, Any], Any] = operator.matmul) -> Any:
+    """a @ b. plain: the product of all that is small or not NumPy's."""
+    if type(a) is type(b) is np.ndarray and a.ndim and b.ndim and a.size * (b.shape[-1] if b.ndim > 1 else 1) >= MULTIPLICATIONS and "matmul" in FORMS:
         out = FORMS["matmul"](a, b)
         if out is not None:
             return out
-    return operator.matmul(a, b)
+    return plain(a, b)
 
 
 def pointwise(name: str, plain: Callable[[Any], Any]) -> Callable[[Any], Any]:

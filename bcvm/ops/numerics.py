@@ -23,7 +23,7 @@ def floating(x: Any) -> Any:
     """As an array of a floating dtype; integers become float64."""
     x = np.asarray(x)
     if x.dtype.kind == "f":
-        return x
+        return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
     if x.dtype.kind not in "iub":
         raise TypeError(f"a real tensor is needed, not {x.dtype}")
     return x.astype(np.float64)
@@ -152,7 +152,7 @@ def _gelu64(x: Any, out: Any) -> None:
     high, low = _split(b)
     far = 0.5 * _erfc_tail(b * _SQRT_HALF, 0.5 * high * high, 0.5 * low * (b + high))
     tail = np.where(a < 1.25, near, far)
-    np.copyto(out, np.where(x < 0, xm * tail, x - xm * tail))
+    np.copysign(np.where(x < 0, xm * tail, x - xm * tail), x, out=out)
 
 
 def _gelu(x: Any, out: Any) -> None:
@@ -183,6 +183,7 @@ def _gelu(x: Any, out: Any) -> None:
     np.multiply(xm, g, out=q)
     np.subtract(x, q, out=g)  # xm here too: infinity * 0 would be NaN
     np.putmask(g, x < 0, q)
+    np.copysign(g, x, out=g)
 
 
 def _phi_times(x: float) -> float:

@@ -32,7 +32,7 @@ def _matmul_exact(a: Any, b: Any) -> Any:
 
 
 def _matmul(a: Any, b: Any) -> Any:
-    return large.product(np.asarray(a), np.asarray(b))
+    return large.product(a, b, np.matmul)
 
 
 def _swap_last(b: Any, x: Any) -> Any:
