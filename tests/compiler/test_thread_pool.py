@@ -90,6 +90,19 @@ def test_long_work_runs_on_several_threads_and_short_work_does_not():
     assert runtime().workers() >= 1
 
 
+def test_work_that_waits_for_memory_is_shared_by_its_bytes():
+    """One query for each of 8 heads, or one row: few flops for what is read."""
+    attention = bcvm.jit(lambda q, k, v: bcvm.ops.softmax(q @ k.transpose(0, 2, 1)) @ v, tier="full", background=False, threads=2)
+    q, k, v = (RNG.standard_normal((8, n, 64)).astype(np.float32) for n in (1, 100, 100))
+    product = bcvm.jit(lambda x, w: x @ w, tier="full", background=False, threads=2)
+    x, w = RNG.standard_normal((1, 400)).astype(np.float32), RNG.standard_normal((400, 400)).astype(np.float32)
+    for f, args in ((attention, (q, k, v)), (product, (x, w))):
+        f(*args)
+        before = runtime().parallel_runs()
+        f(*args)
+        assert runtime().parallel_runs() == before + 1
+
+
 @pytest.mark.parametrize("threads", [2, 3, 5])
 @pytest.mark.parametrize("align", [1, 64])
 def test_ranges_cover_all_units_once(threads, align):

@@ -71,7 +71,7 @@ def write_operands(d: Driver, operands: Sequence[Operand], sizes: Sequence[str],
 
 LONG_NS = 15_000            # predicted work beyond which several threads may share it
 LIBRARY_LONG_NS = 5_000     # of the library's kernels: those that take long compute, and do not wait for what lies in the other processor's cache
-LIBRARY_NS_PER_FLOP = 0.01
+LIBRARY_NS_PER_FLOP = 0.01  # or byte
 
 
 def kernel_in(e: Emitter, slot: int) -> str:

@@ -158,12 +158,13 @@ def _launch(d: Driver, node: Node, name: str, epilogue: Callable[[int, Sequence[
         sizes[call.finishes] = epilogue(sum(1 + len(strides) for _, strides in operands) + len(sizes), call.strides[-1])
     place, words = kernels_call.write_operands(d, operands, sizes)
     cost = node.attrs["op"].cost
-    flops = cost(*(dims_of(v) for v in node.operands), **attrs)[0] if cost is not None else dim(1)
+    flops, moved = (dims.value(e, dim(n)) for n in (cost(*(dims_of(v) for v in node.operands), **attrs) if cost is not None else (1, 1)))
+    work = e.select(e.compare("sgt", flops, moved), flops, moved)  # a byte takes as long as a flop: a product of one row waits for memory
     units = "1"
     for size, block in call.units:
         count = str(size) if isinstance(size, int) else reps[size.operand].sizes[size.dim]
         units = e.mul(units, count if block == 1 else e.op(f"udiv i64 {e.add(count, str(block - 1))}, {block}"))
-    code = kernels_call.run(d, slot, place, words, dims.value(e, dim(flops)), kernels_call.LIBRARY_NS_PER_FLOP, units, abi.split_plan(d.threads), kernels_call.LIBRARY_LONG_NS)
+    code = kernels_call.run(d, slot, place, words, work, kernels_call.LIBRARY_NS_PER_FLOP, units, abi.split_plan(d.threads), kernels_call.LIBRARY_LONG_NS)
     failed = states.memory_label(d) if node.state is None else states.failure_label(d, node.state, code, library.REFUSED)
     e.leave_if(e.op(f"icmp ne i32 {code}, 0"), failed)
 
