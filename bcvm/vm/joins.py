@@ -14,13 +14,14 @@ from bcvm.vm.handlers import Handler, builtin, push
 _END: Any = object()
 
 _BINARY = {
-    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "lshift": "<<", "rshift": ">>",
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@", "lshift": "<<", "rshift": ">>",
     "and_": "&", "or_": "|", "xor": "^", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
     "is": "is", "is_not": "is not", "in": "in", "not_in": "not in",
 }
 _OPERATIONS = {
     **{name: f"x = x {sign} y" for name, sign in _BINARY.items()},
-    **{"i" + name.rstrip("_"): f"x {_BINARY[name]}= y" for name in list(_BINARY)[:12]}, "imatmul": "x @= y", "matmul": "x = product(x, y)",
+    **{"i" + name.rstrip("_"): f"x {_BINARY[name]}= y" for name in list(_BINARY)[:13]},
+    "matmul": "x = product(x, y)",
     "getitem": "x = x[y]", "getattr": "x = getattr(x, y)", "call": "x = x(y)",
 }
 _FETCH = {
