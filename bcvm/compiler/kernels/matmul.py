@@ -26,7 +26,7 @@ from ..region import KernelSource
 from ..target import Target
 from .builder import DONE, KERNEL_PARAMS, Function, Module, Value
 from .few_rows import MOST_LINES, define_dots, define_lines
-from .micro import A_COLUMN, A_ROW, AHEAD, AHEAD_ROWS, B_ROW, C_ROW, DEPTH, INIT, INIT_ROW, LATER, LINE, MASK, NEAR, Form, define_tiles, set_mask, whole_rows
+from .micro import A_COLUMN, A_ROW, AHEAD, AHEAD_ROWS, B_ROW, C_ROW, DEPTH, INIT, INIT_ROW, LINE, MASK, Form, define_tiles, set_mask, whole_rows
 from .packs import define_copy_out, define_packs
 
 ROWS = 240                  # of C, in a unit
@@ -42,7 +42,7 @@ SETTLED = 8192              # elements of C that are worth a call of the epilogu
 
 DIRECT, PACKED, PACK_COLUMNS, PACK_ROWS, PACK_ANY = range(5)
 
-# Words that by_tiles gets behind the descriptor of the micro-kernels and its mask: K in all and K at a time, how far B is read ahead, strides of B and C,
+# Words that by_tiles gets behind the descriptor of the micro-kernels and its mask: K in all and K at a time, how many rows of B ahead memory is asked for, strides of B and C,
 # how B is read, scratch for a panel and for a block of C, whether C is computed there, a row of zeros. For the epilogue: what settle gets, and the kernel's code.
 STATE = MASK + 4
 ALL_DEPTH, SOURCE_ROW, SOURCE_COLUMN, RESULT_ROW, RESULT_COLUMN, MODE, BLOCK, VIA_SCRATCH, ZEROS, DEPTH_STEP, PANEL, READ_AHEAD = range(STATE, STATE + 12)
@@ -173,12 +173,7 @@ def _define_by_tiles(module: Module, form: Form) -> None:
             copied = f.cmp("sgt", how, PACKED)
             row = f.select(copied, f.mul(width, item), source_row)
             f.set_word("%d", B_ROW, row)
-            near = f.select(f.cmp("eq", how, DIRECT), ahead, f.mul(row, AHEAD_ROWS))
-            follows = f.either(packed, f.cmp("slt", f.add(k.index, depth_block), depth))    # the next turn's rows are behind this one's
-            later = f.select(follows, f.mul(part, row), f.sub(f.mul(width, form.kept), f.mul(k.index, row)))
-            f.set_word("%d", AHEAD, near)
-            f.set_word("%d", NEAR, near)
-            f.set_word("%d", LATER, f.select(copied, near, later))
+            f.set_word("%d", AHEAD, f.mul(row, ahead))
             there = f.select(copied, width, f.select(packed, f.min(width, f.sub(own, inside)), used))
             whole = whole_rows(f, form, part, f.sub(depth, k.index), row, there, width)
             f.set_word("%d", DEPTH, whole)
@@ -296,7 +291,7 @@ def _define_kernel(module: Module, form: Form, name: str, batch_rank: int) -> No
     lasting = f.max(f.min(f.arith("udiv", SHARING_BYTES, f.max(power, 1)), DEPTH_BLOCK), LEAST_DEPTH)
     depth_step = f.select(f.cmp("eq", mode, DIRECT), lasting, DEPTH_BLOCK)
     crowded = f.both(f.cmp("sge", power, PACK_STRIDE), f.cmp("sle", m, FEW_TO_READ_AHEAD))
-    ahead = f.select(f.both(f.cmp("eq", mode, DIRECT), f.invert(crowded)), f.mul(b.row, AHEAD_ROWS), 0)
+    ahead = f.select(f.both(f.cmp("eq", mode, DIRECT), crowded), 0, AHEAD_ROWS)
     d, zeros = f.words(STATE_WORDS), f(f"alloca {form.wide(form.vectors)}, align 64")
     f.store(form.wide(form.vectors), "zeroinitializer", zeros, 64)
     state: dict[int, Value] = {

@@ -25,8 +25,8 @@ AHEAD_ROWS = 8      # of B, that are asked for before they are needed
 LINE = 64           # bytes of a line of the caches
 
 # Words of the descriptor of block and tile. INIT: what sums start from, one row of INIT_ROW, or 0 for C itself. AHEAD: how far behind a row of B memory is
-# asked for: NEAR it, and by the second tile LATER, where the next panel is. MASK: a bit for each column of the panel that is used, in as many words as it takes.
-A_ROW, A_COLUMN, B_ROW, C_ROW, DEPTH, INIT, INIT_ROW, AHEAD, NEAR, LATER, MASK = range(11)
+# asked for. MASK: a bit for each column of the panel that is used, in as many words as it takes.
+A_ROW, A_COLUMN, B_ROW, C_ROW, DEPTH, INIT, INIT_ROW, AHEAD, MASK = range(9)
 
 ITEMSIZE = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8, "float32": 4, "float64": 8}
 HALVES = ("float16", "bfloat16")
@@ -247,7 +247,6 @@ def define_tiles(module: Module, form: Form) -> None:
             rows = f.select(f.cmp("sge", f.sub("%rows", i.index), r), r, rows)
         i.step = rows = f.select(full, even, rows)
         f.call("void", "tile", ("ptr", i.carried[0]), ("ptr", "%b"), ("ptr", i.carried[1]), ("ptr", "%d"), ("i64", rows), ("i64", "%full"))
-        f.set_word("%d", AHEAD, f.select(f.cmp("eq", i.index, 0), f.word("%d", LATER), f.word("%d", NEAR)))
         i.next = [f.gep(i.carried[0], f.mul(rows, a_row)), f.gep(i.carried[1], f.mul(rows, c_row))]
     f.ret()
     f.end()
