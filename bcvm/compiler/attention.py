@@ -152,7 +152,7 @@ class _Match:
     def _softmax(self, weights: Value) -> Value | None:
         """t of softmax(t) over the last axis."""
         rank = len(_dims(weights))
-        divided = self._take(weights, _name(weights.node)) if _name(weights.node) in ("truediv", "mul") else None
+        divided = self._take(weights, "truediv") or self._take(weights, "mul")
         if divided is None:
             return None
         e, total = divided.operands

@@ -58,11 +58,12 @@ def _matmul(a: Array, b: Array) -> Any:
         return None
     out = np.empty(shape, a.dtype)
     arrays = (a, b, out)
-    sizes = [arrays[s.operand].shape[s.dim] if isinstance(s, library.Size) else int(s) for s in call.sizes]  # type: ignore[arg-type]
-    words: list[int] = []
-    for x, entries in zip(arrays, call.strides, strict=True):
-        words.append(x.ctypes.data)
-        words += [0 if s is None or s.broadcast and x.shape[s.dim] == 1 else x.strides[s.dim] for s in entries]
+
+    def stride(s: library.Stride | None) -> int:
+        return 0 if s is None or s.broadcast and arrays[s.operand].shape[s.dim] == 1 else arrays[s.operand].strides[s.dim]
+
+    sizes = [s if isinstance(s, int) else arrays[s.operand].shape[s.dim] if isinstance(s, library.Size) else stride(s) for s in call.sizes]
+    words = [word for x, entries in zip(arrays, call.strides, strict=True) for word in (x.ctypes.data, *map(stride, entries))]
     units = math.prod([-(-n // block) for n, (_, block) in zip(sizes, call.units, strict=False)])
     ns = LIBRARY_NS_PER_FLOP * 2 * out.size * a.shape[-1]
     return out[()] if _run(kernel, words, sizes, units, ns, abi.split_plan(large.calling.threads)) else None
