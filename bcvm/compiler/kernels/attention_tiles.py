@@ -105,7 +105,7 @@ def _define_tile(module: Module, lanes: Lanes, rows: int, vectors: int) -> None:
     starts = [f.gep("%a", f.mul("%a_row", i)) for i in range(0, rows, 4)]
     with f.loop(0, "%depth", carried=[("ptr", "%b"), ("ptr", "%ask"), *(("ptr", p) for p in starts), *((lanes.vector, "zeroinitializer"),) * (rows * vectors)]) as k:
         b, ask, pointers, sums = *k.carried[:2], k.carried[2:2 + len(starts)], k.carried[2 + len(starts):]
-        f.intrinsic("llvm.prefetch.p0", "void", ("ptr", ask), ("i32", 0), ("i32", 3), ("i32", 1))
+        f.prefetch(ask)
         columns = [lanes.load(f, f.gep(b, v * size)) for v in range(vectors)]
         out = []
         for i in range(rows):

@@ -206,6 +206,10 @@ class Function:
             self.module.declare(name, result, *(t for t, _ in args))
         return self._call(result, f"@{name}", args)
 
+    def prefetch(self, pointer: str, level: int = 1) -> None:
+        """Ask for a line of memory that will be read, into the first cache or the second. It may lie anywhere."""
+        self.intrinsic("llvm.prefetch.p0", "void", ("ptr", pointer), ("i32", 0), ("i32", 4 - level), ("i32", 1))
+
     def through_table(self, ctx: str, name: str, *args: Value) -> str:
         """Calls a function of the Context's table (see abi.TABLE)."""
         result, types = SIGNATURE[name]

@@ -261,7 +261,7 @@ def _define_tile(module: Module, form: Form, rows: int, vectors: int) -> None:
         step, *sums = k.carried
         at, line = f.word(step, 0), f.gep("%b", f.word(step, 1))
         if vectors > 1:
-            f.intrinsic("llvm.prefetch.p0", "void", ("ptr", f.gep("%ahead", f.word(step, 2))), ("i32", 0), ("i32", 2), ("i32", 1))
+            f.prefetch(f.gep("%ahead", f.word(step, 2)), 2)
         columns = [form.load(f, f.gep(line, v * width), mask, vectors=n) for (v, n), mask in zip(parts, masks, strict=True)]
         for i in range(rows):   # the order matters: nothing is scheduled afterwards
             for p, one in enumerate(splats(f.gep(a[i], at))):

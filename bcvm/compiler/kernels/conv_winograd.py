@@ -130,7 +130,7 @@ def _define_input(module: Module, form: Form) -> None:
                 exists = f(f"icmp ult i64 {f.add('%top', q)}, %height")
                 p = f.select(exists, f.gep(start, f.mul(q, "%row")), "%zeros", "ptr")
                 for at in range(0, 2 * wide, 64):   # of the next channel
-                    f.intrinsic("llvm.prefetch.p0", "void", ("ptr", f.gep(p, f.add("%channel", at))), ("i32", 0), ("i32", 3), ("i32", 1))
+                    f.prefetch(f.gep(p, f.add("%channel", at)))
                 a, b, later, last = (form.load(f, f.gep(p, offset), mask) for offset, mask in zip(offsets, masks, strict=True))
                 return transformed(*(f.shuffle(form.element, n, x, y, range(k, 2 * n, 2)) for x, y in ((a, b), (later, last)) for k in range(2)))
 

@@ -297,7 +297,7 @@ def _define_tile(module: Module, form: Form, name: str, rows: int, vectors: int,
         if ahead:
             ahead = k.carried[-1]
             for at in range(0, vectors * form.lanes * form.item, LINE):
-                f.intrinsic("llvm.prefetch.p0", "void", ("ptr", f.gep(ahead, at)), ("i32", 0), ("i32", 3), ("i32", 1))
+                f.prefetch(f.gep(ahead, at))
             k.next.append(f.gep(ahead, b_row))
     for i in range(rows):
         form.store(f, k.carried[2 + i], f.gep("%c", f.mul(c_row, i)), mask, vectors)

@@ -32,7 +32,7 @@ def _rows(f: Function, form: Form, size: Value) -> None:
     with f.loop(0, "%depth", carried=[("ptr", "%to"), ("ptr", "%from")]) as k:
         to, source = k.carried
         for at in range(0, form.panel * form.kept, LINE):
-            f.intrinsic("llvm.prefetch.p0", "void", ("ptr", f.gep(f.gep(source, ahead), at)), ("i32", 0), ("i32", 3), ("i32", 1))
+            f.prefetch(f.gep(f.gep(source, ahead), at))
         stream(f, form, "%columns", lambda at, run: run.store(run.read(f.gep(source, f.mul(at, form.kept))), f.gep(to, f.mul(at, form.item))), form.vectors)
         k.next = [f.gep(to, size), f.gep(source, "%row")]
 
