@@ -2,11 +2,11 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
 import re
 from typing import Any
 
 import numpy as np
+from harness import fenced
 
 from bcvm.compiler.abi import CTX_WORDS, INDEX, TABLE
 from bcvm.compiler.region import KernelSource
@@ -120,14 +120,7 @@ def values(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.n
 
 def guarded(array: np.ndarray) -> np.ndarray:
     """A copy that ends where a page begins that may not be touched: a read or write behind it ends the process."""
-    page = mmap.PAGESIZE
-    pages = max(-(-array.nbytes // page), 1)
-    memory = mmap.mmap(-1, (pages + 1) * page)
-    view = np.frombuffer(memory, np.uint8)
-    protect = ctypes.CDLL(None, use_errno=True).mprotect
-    protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    assert protect(view.ctypes.data + pages * page, page, 0) == 0
-    copy = view[pages * page - array.nbytes:pages * page].view(array.dtype).reshape(array.shape)
+    copy = fenced(str(array.dtype), array.size, -1)[0].reshape(array.shape)
     copy[...] = array
     return copy
 
